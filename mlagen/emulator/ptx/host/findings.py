@@ -453,5 +453,5 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.HARDWARE),
     y.ALIGNMENT: ("alignment", _alignment, y.HARDWARE),
     y.MAP_MISUSE: ("map-misuse", _map, y.HARDWARE),
-    y.TENSOR_MISUSE: ("tensor-misuse", _tensor, y.HARDWARE),
+    y.TENSOR_MISUSE: ("tensor-misuse", _tensor, 0),
 }

@@ -78,7 +78,7 @@ def allocate(context: int, warp: int, row: int, mask: int) -> int:
         return y.AGAIN
     take_group(context, warp, row)
     if load_i64(words, t.TC_RELINQUISHED) != 0:
-        misuse(context, warp, row, t.AFTER_RELINQUISH, columns)
+        misuse(context, warp, row, t.AFTER_RELINQUISH, columns, y.HARDWARE)
     for unit in range(first, first + count):
         store_i64(words, t.TC_OWNER + unit, first + 1)
     store_i64(words, t.TC_UNITS + first, count)
@@ -111,7 +111,7 @@ def free(context: int, warp: int, row: int, mask: int) -> None:
     if load_i64(words, t.TC_OWNER + first) != first + 1 or (
         load_i64(words, t.TC_UNITS + first) != count or address % t.UNIT != 0
     ):
-        misuse(context, warp, row, t.OTHER_ALLOCATION, address)
+        misuse(context, warp, row, t.OTHER_ALLOCATION, address, y.HARDWARE)
         return
     if load_i64(context, y.C_SANITIZE) != 0:
         number = own(context, warp, GENERIC)
@@ -138,4 +138,6 @@ def check_freed(context: int, warp: int) -> None:
     words = cta_words(context, cta_of(context, warp))
     for unit in range(t.UNITS):
         if load_i64(words, t.TC_OWNER + unit) == unit + 1:
-            misuse(context, warp, load_i64(words, t.TC_ROW + unit), t.LEAKED, unit * t.UNIT)
+            misuse(
+                context, warp, load_i64(words, t.TC_ROW + unit), t.LEAKED, unit * t.UNIT, y.HARDWARE
+            )

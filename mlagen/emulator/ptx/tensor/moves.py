@@ -101,22 +101,34 @@ def lanes_moved(shape: int) -> int:
 
 
 @compiled
-def check_move(context: int, warp: int, row: int, mask: int, address: int) -> bool:
-    """Whether a warp's load or store stays in tensor memory; reports what else is wrong."""
+def moved_address(context: int, warp: int, row: int, mask: int) -> int:
+    """The address of a warp's load or store; -1 after a fault. Reports what else is wrong.
+
+    A warp reaches its own 32 lanes whatever the address says of them: FlashMLA's kernels name lane
+    0 in every warp, and run. By the letter the address has the warp's own lanes."""
     p = program_row(context, row)
     shape = load_i64(p, y.P_TYPE)
+    address = operand(context, warp, p, 0, first_lane(mask)) & 0xFFFFFFFF
     for lane in range(y.LANES):
         if (mask >> lane) & 1 and operand(context, warp, p, 0, lane) & 0xFFFFFFFF != address:
-            misuse(context, warp, row, t.UNEQUAL, address)
+            misuse(context, warp, row, t.UNEQUAL, address, y.HARDWARE)
     lane = address >> 16
     first = 32 * ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
-    if lane != first and (shape == t.S32X32 or lane != first + 16):
-        misuse(context, warp, row, t.OTHER_LANES, address)
+    within = lane & 31
+    if within != 0 and (shape == t.S32X32 or within != 16):
+        misuse(context, warp, row, t.OTHER_LANES, address, y.HARDWARE)
+        within = 0
+    elif lane - within != first:
+        severity = y.LETTER if lane < 32 else y.HARDWARE
+        misuse(context, warp, row, t.OTHER_LANES, address, severity)
+    address = ((first + within) << 16) | (address & 0xFFFF)
     columns = width_of(p)
     if shape == t.S16X32X2:
         columns += load_i64(p, y.P_IMM)
     lanes = lanes_moved(shape)
-    return cells_exist(context, warp, row, cta_of(context, warp), address, lanes, columns)
+    if cells_exist(context, warp, row, cta_of(context, warp), address, lanes, columns):
+        return address
+    return -1
 
 
 @compiled
@@ -147,8 +159,8 @@ def hold_registers(context: int, warp: int, row: int, p: int) -> None:
 def load(context: int, warp: int, row: int, mask: int) -> None:
     """tcgen05.ld."""
     p = program_row(context, row)
-    address = operand(context, warp, p, 0, first_lane(mask)) & 0xFFFFFFFF
-    if not check_move(context, warp, row, mask, address):
+    address = moved_address(context, warp, row, mask)
+    if address < 0:
         return
     words = warp_words(context, warp)
     if load_i64(context, y.C_SANITIZE) != 0:
@@ -163,8 +175,8 @@ def load(context: int, warp: int, row: int, mask: int) -> None:
 def store(context: int, warp: int, row: int, mask: int) -> None:
     """tcgen05.st: its registers are read at once."""
     p = program_row(context, row)
-    address = operand(context, warp, p, 0, first_lane(mask)) & 0xFFFFFFFF
-    if not check_move(context, warp, row, mask, address):
+    address = moved_address(context, warp, row, mask)
+    if address < 0:
         return
     if load_i64(context, y.C_SANITIZE) != 0:
         clock = load_i64(warp_words(context, warp), t.TW_STORES) + 1

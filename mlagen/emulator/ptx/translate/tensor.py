@@ -139,6 +139,8 @@ def _mma(t: Translator, i: Instruction) -> Row:
         flags |= s.MASKED
         items += _masks(t, i, rest.pop(0), 8 if flags & s.PAIR else 4)
     adds, *rest = rest
+    if weights and rest == [0]:  # no column of B is left out
+        rest = []
     scale = 0
     if rest:
         if weights or kinds[0] not in _SCALED or not isinstance(rest[0], int):
