@@ -28,7 +28,7 @@ KINDS = {
         "RACE", "UNDEFINED_REGISTER", "REGISTER_IN_FLIGHT", "UNDEFINED_SHARED", "DIVERGED",
         "BARRIER_COUNT", "MBARRIER_MISUSE", "BYTES_UNCOUNTED", "PENDING_AT_EXIT", "SHARED_GONE",
         "REGISTERS_BUDGET", "WGMMA_MISUSE", "GLOBAL_BOUNDS", "SHARED_BOUNDS", "ALIGNMENT",
-        "MAP_MISUSE",
+        "MAP_MISUSE", "TENSOR_MISUSE",
     )
 }  # fmt: skip
 FAULTS = {v: n for n, v in vars(y).items() if n.startswith("FAULT_")}
@@ -83,6 +83,7 @@ def kernel(
     head: str = "",
     directives: str = "",
     version: str = "8.6",
+    target: str = "sm_90a",
 ) -> str:
     """The text of a kernel `k`. `parameters`: names of 64-bit ones, or declarations
     (".param .u32 n"), separated by commas. There are registers %p0.., %h0.. (b16), %r0.. (b32),
@@ -99,7 +100,7 @@ def kernel(
     if float(version) < 8.3:
         lines = "\n".join(line for line in lines.splitlines() if "b128" not in line)
     return (
-        f".version {version}\n.target sm_90a\n.address_size 64\n{head}\n"
+        f".version {version}\n.target {target}\n.address_size 64\n{head}\n"
         f".visible .entry k({', '.join(declared)})\n{directives}\n{{\n{lines}\n{registers}\n"
         f"{body}\n}}\n"
     )

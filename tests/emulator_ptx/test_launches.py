@@ -101,8 +101,18 @@ def test_registers_of_a_cluster_have_a_limit():
 
 
 def test_ptx_of_a_later_machine_is_refused():
-    with pytest.raises(UnsupportedError, match="sm_100a"):
-        emulate(kernel("ret;").replace("sm_90a", "sm_100a"), launch())
+    for target in ("sm_103a", "sm_120a"):
+        with pytest.raises(UnsupportedError, match=f"for {target}"):
+            emulate(kernel("ret;", target=target), launch())
+    for target in ("sm_100", "sm_100f", "sm_100a"):
+        assert emulate(kernel("ret;", target=target), launch()).wave_instructions == 1
+
+
+def test_instructions_of_the_other_machine_are_refused():
+    with pytest.raises(UnsupportedError, match="sm_100a does not have it"):
+        emulate(kernel("wgmma.fence.sync.aligned; ret;", target="sm_100a"), launch())
+    with pytest.raises(UnsupportedError, match="sm_90a does not have it"):
+        emulate(kernel("tcgen05.wait::ld.sync.aligned; ret;"), launch())
 
 
 def test_a_parameter_that_nobody_set_is_a_finding_where_it_is_read():

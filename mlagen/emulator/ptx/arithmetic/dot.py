@@ -1,4 +1,4 @@
-"""Sums of products as Hopper's tensor core makes them, bit for bit.
+"""Sums of products as the tensor core makes them: Hopper's bit for bit, Blackwell's by models.
 
 One pass adds all its products and the accumulator at once. Products are exact. Each term is shifted
 to the greatest exponent among them and loses what lies below a window; the sum of what is left is
@@ -46,9 +46,13 @@ class Terms:
 
 
 def rule_of(instruction: str, a: str, c: str) -> Rule:
-    """The rule of `wgmma` or `mma` for A's format and C's. ConfigError: there is none."""
-    if c not in ("f32", "f16") or instruction not in ("wgmma", "mma"):
+    """The rule of `wgmma`, `mma` or `tcgen05` for A's format and C's. ConfigError: there is none.
+
+    tcgen05's was not measured: it is what two public models of it say, for every format."""
+    if c not in ("f32", "f16") or instruction not in ("wgmma", "mma", "tcgen05"):
         raise ConfigError(f"no sum of {instruction} with accumulators of {c} is modelled")
+    if instruction == "tcgen05":
+        return Rule(25, 23 if c == "f32" else 10)
     kind = format_named(a)
     eight = kind in (E4M3, E5M2)
     if eight and instruction == "wgmma":
