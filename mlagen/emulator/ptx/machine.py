@@ -250,6 +250,8 @@ class Shared:
             table[number] = buffer.base, buffer.array.nbytes, host, buffer.access
         self.buffers = rows
         self.grid = np.zeros(64, np.int64)
+        if any(i.name == "clusterlaunchcontrol" for i in program.entry.instructions):
+            self._offer(setup)
         self.order = _order_tables(setup)
         if self.order is not None:
             self.grid[G_CLUSTERS : G_CLUSTERS + len(self.order.words)] = self.order.words
@@ -265,6 +267,13 @@ class Shared:
             else np.zeros(64, np.int64),
             y.C_GRID: self.grid,
         }
+
+    def _offer(self, setup: Setup) -> None:
+        """All clusters of a grid may be taken; of a choice of them none may."""
+        self.grid[agents.GRID_PER : agents.GRID_PER + 3] = setup.per
+        self.grid[agents.GRID_CLUSTER : agents.GRID_CLUSTER + 3] = setup.cluster
+        if setup.clusters is None:
+            self.grid[agents.GRID_END] = math.prod(setup.per)
 
 
 def _order_tables(setup: Setup) -> GridTables | None:

@@ -1,4 +1,4 @@
-"""griddepcontrol, setmaxnreg; mapa and getctarank; tensormap.replace and its copy."""
+"""griddepcontrol, clusterlaunchcontrol, setmaxnreg; mapa and getctarank; tensormap.replace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents.cancelling import query, try_cancel
 from mlagen.emulator.ptx.agents.copies import groups_at
 from mlagen.emulator.ptx.agents.editing import copy_map, replace_field
 from mlagen.emulator.ptx.agents.places import operand
@@ -22,7 +23,18 @@ from mlagen.emulator.ptx.state import (
 )
 
 # P_OP
-GRID_WAIT, GRID_LAUNCH, INCREASE, DECREASE, MAPA, RANK, REPLACE, COPY_MAP = range(8)
+(
+    GRID_WAIT,
+    GRID_LAUNCH,
+    INCREASE,
+    DECREASE,
+    MAPA,
+    RANK,
+    REPLACE,
+    COPY_MAP,
+    CANCEL,
+    QUERY,
+) = range(10)
 # P_FLAGS
 GENERIC, WIDE = 1, 2
 REGISTERS = 65536  # of a multiprocessor
@@ -107,6 +119,10 @@ def run_launch(context: int, warp: int, row: int, mask: int) -> int:
         replace_field(context, warp, row, mask)
     elif op == COPY_MAP:
         copy_map(context, warp, row, mask)
+    elif op == CANCEL:
+        try_cancel(context, warp, row, mask)
+    elif op == QUERY:
+        query(context, warp, row, mask)
     else:
         map_addresses(context, warp, row, mask)
     return y.NEXT

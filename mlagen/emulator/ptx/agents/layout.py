@@ -135,6 +135,10 @@ ON_ITS_WAY, DONE = range(2)
 # ---- what a launch's clusters share: words of C_GRID -------------------------------------------
 GRID_UNFINISHED: Final = 0  # grids that griddepcontrol.wait waits for
 GRID_LAUNCHED: Final = 1  # executions of griddepcontrol.launch_dependents
+GRID_NEXT: Final = 2  # where clusters may take others' work: the next that has not begun
+GRID_END: Final = 3  # behind the last one; 0: nothing can be taken
+GRID_PER: Final = 4  # three words: clusters in x, y, z
+GRID_CLUSTER: Final = 7  # three words: CTAs of a cluster
 
 # ---- tensor maps (int64) -----------------------------------------------------------------------
 (

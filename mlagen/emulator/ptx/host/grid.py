@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents.layout import GRID_END, GRID_NEXT
 from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
 from mlagen.emulator.ptx.starting import STARTER
 
@@ -186,8 +187,8 @@ def run_grid(
     called with the state of each that came to its end, `progress` with how many have, `looked` with
     the instructions so far of one that goes on.
     """
-    numbers = _Handed(setup.numbers())
     shared = Shared(setup)
+    numbers = _Handed(_dealt(shared.grid) if shared.grid[GRID_END] else setup.numbers())
     workers = min(setup.threads, len(setup.numbers())) if independent else 1
     turns = [Turns(setup, shared, iter(numbers)) for _ in range(max(workers, 1))]
     ends: list[ClusterEnd] = []
@@ -229,6 +230,13 @@ def _in_threads(work: Callable[[Turns], None], turns: list[Turns], numbers: _Han
             numbers.close()
             for mine in turns:
                 mine.stop.set()
+
+
+def _dealt(grid: np.ndarray) -> Iterator[int]:
+    """Numbers of clusters that no other cluster has taken."""
+    while grid[GRID_NEXT] < grid[GRID_END]:
+        grid[GRID_NEXT] += 1
+        yield int(grid[GRID_NEXT]) - 1
 
 
 class _Handed:

@@ -98,7 +98,7 @@ MISUSE: Final = {
     NOT_ALLOCATED: "columns of tensor memory that the block has not allocated",
     OTHER_ALLOCATION: "what it frees is no allocation, or has another number of columns",
     LEAKED: "the block ends without tcgen05.dealloc of these columns",
-    OTHER_LANES: "lanes of tensor memory that its warp may not access: 32 from 32 * (warp % 4) on",
+    OTHER_LANES: "it names other lanes than its warp's own, 32 from 32 * (warp % 4) on",
     OUTSIDE: "it leads out of the 128 lanes and 512 columns",
     UNEQUAL: "its lanes do not agree on the address",
     MIXED_GROUPS: "a .cta_group other than the kernel's first",

@@ -1,8 +1,9 @@
-"""Rows of griddepcontrol, setmaxnreg, mapa, getctarank, tensormap."""
+"""Rows of griddepcontrol, clusterlaunchcontrol, setmaxnreg, mapa, getctarank, tensormap."""
 
 from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents import cancelling as c
 from mlagen.emulator.ptx.agents import editing as e
 from mlagen.emulator.ptx.agents import launching as g
 from mlagen.emulator.ptx.translate.agents.operands import (
@@ -14,7 +15,7 @@ from mlagen.emulator.ptx.translate.agents.operands import (
     operands,
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
-from mlagen.ptx import Instruction
+from mlagen.ptx import Instruction, Vector
 
 _LEAST, _MOST, _STEP = 24, 256, 8  # registers: PTX ISA 9.0, setmaxnreg
 
@@ -89,8 +90,35 @@ def _tensormap(t: Translator, i: Instruction) -> Row:
     )
 
 
+_ANSWER = "mbarrier::complete_tx::bytes"
+_ALL = "multicast::cluster::all"
+_AXES = {f"get_first_ctaid::{axis}": n for n, axis in enumerate("xyz")}
+
+
 def _cancel(t: Translator, i: Instruction) -> Row:
-    raise not_modelled(i, "a cluster is not taken from another one's work here")
+    """clusterlaunchcontrol."""
+    if i.parts[1:2] == ("try_cancel",):
+        known(i, {"try_cancel", "async", "b128", _ANSWER, _ALL, *SHARED})
+        counted(i, 2, 2)
+        if _ANSWER not in i.parts:
+            raise not_modelled(i, "its completion")
+        flags = c.EVERYWHERE if _ALL in i.parts else 0
+        return Row(y.X_LAUNCH, g.CANCEL, flags=flags, items=operands(t, i.operands))
+    counted(i, 2, 2)
+    source = t.register(i.operands[1], 128)
+    if i.parts[1:] == ("query_cancel", "is_canceled", "pred", "b128"):
+        dst = t.register(i.operands[0], 1)
+        if y.NONE in (source, dst):
+            raise not_modelled(i, "it has no result")
+        return Row(y.X_LAUNCH, g.QUERY, a=source, dst=dst)
+    known(i, {"query_cancel", "get_first_ctaid", "v4", "b32", "b128", *_AXES})
+    axis = next((_AXES[part] for part in i.parts if part in _AXES), -1)
+    into = i.operands[0]
+    items = into.items if isinstance(into, Vector) else (into,)
+    if source == y.NONE or len(items) != (4 if axis < 0 else 1):
+        raise not_modelled(i, "its registers")
+    places = [t.register(item, 32) for item in items]
+    return Row(y.X_LAUNCH, g.QUERY, a=source, immediate=max(axis, 0), items=places)
 
 
 TRANSLATIONS: dict[str, Translation] = {
