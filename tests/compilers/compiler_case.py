@@ -87,7 +87,8 @@ class Case:
     what each output holds after it. `approximate`: the opcodes with `.approx`, or otherwise without
     a defined last bit, that its results pass through; () where bits are defined. `unordered`: its
     result depends on the order in which atomics come, so that only the bound holds. `flaw`: what
-    is wrong in the compiler's PTX, though no chip shows it; a sanitizer has to find it.
+    is wrong in the compiler's PTX, though no chip shows it; a sanitizer has to find it. `machine`:
+    for which it is compiled: 90 for sm_90a, 100 for sm_100a.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Case:
     approximate: tuple[str, ...] = ()
     unordered: bool = False
     flaw: str = ""
+    machine: int = 90
     seed: int = 0
 
     def buffers(self) -> Arrays:

@@ -1,4 +1,4 @@
-"""A case → PTX for sm_90a, and what a launch of it needs. No GPU; Triton must be installed.
+"""A case → PTX for its machine, and what a launch of it needs. No GPU; Triton must be installed.
 
 The ptxas that mlagen finds assembles it, which shows that the text is valid.
 """
@@ -19,7 +19,6 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from mlagen.targets.sm_90a.ptxas import find_ptxas
 
-TARGET = GPUTarget("cuda", 90, 32)
 # The version of PTX that ptxas 13.0 reads: the one that mlagen's extra `nvidia` brings.
 PTX_VERSION = 90
 WHOLE = (int, np.integer)
@@ -119,7 +118,8 @@ def compiled(case: Case) -> Compiled:
     }
     with knobs.nvidia.scope():
         knobs.nvidia.ptxas_blackwell = find_ptxas("sm_90a").commands[0][0]
-        made = triton.compile(source, target=TARGET, options=options)
+        target = GPUTarget("cuda", case.machine, 32)
+        made = triton.compile(source, target=target, options=options)
     meta = made.metadata
     ctas = meta.num_ctas
     grid = case.grid

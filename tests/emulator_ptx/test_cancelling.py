@@ -27,7 +27,10 @@ clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 %r2, %q1;
 add.u32 %r1, %r1, %r11; bra WORK;
 END: barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; ret;
 """
-ONE = "@%p1 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [answer], [bar];"
+ONE = (
+    "@%p1 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 "
+    "[answer], [bar];"
+)
 ALL = ONE.replace(".b128", ".multicast::cluster::all.b128").replace("%p1", "%p5")
 
 

@@ -104,7 +104,8 @@ st.shared.v4.u32 [%r4], {{%r20, %r21, %r22, %r23}}; add.u32 %r2, %r2, 128;
 setp.lt.u32 %p3, %r2, 256; @%p3 bra COPY;
 @%p2 mbarrier.init.shared::cta.b64 [done], 1; fence.mbarrier_init.release.cluster;
 fence.proxy.async; bar.sync 0; @!%p2 bra WAIT;
-shr.u32 %r5, %r3, 4; cvt.u64.u32 %rd4, %r5; or.b64 %rd4, %rd4, {2048 >> 4 << 16 | 8 << 32 | 1 << 46};
+shr.u32 %r5, %r3, 4; cvt.u64.u32 %rd4, %r5;
+or.b64 %rd4, %rd4, {2048 >> 4 << 16 | 8 << 32 | 1 << 46};
 tcgen05.cp.cta_group::1.{shape} [%r10], %rd4;
 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r9];
 WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p4, [done], 0; @!%p4 bra WAIT;
@@ -179,7 +180,7 @@ bar.sync 0; ld.shared.u32 %r10, [other];
 @pytest.mark.parametrize(
     "line",
     [
-        "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %rd1, %rd2, %r2, [%r3], [%r4], 1;",
+        "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %rd1, %rd2, %r2, [%r3], [%r4], 1",
         "tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, 1;",
         "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, 1, %rd3;",
         "tcgen05.shift.cta_group::1.down [%r1];",
@@ -193,4 +194,4 @@ bar.sync 0; ld.shared.u32 %r10, [other];
 )
 def test_what_is_not_modelled_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(UnsupportedError, match=r"line \d+: .*tcgen05"):
-        run(text(line, parameters=""))
+        run(text(line + ";", parameters=""))
