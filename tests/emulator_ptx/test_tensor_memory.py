@@ -180,7 +180,7 @@ bar.sync 0; ld.shared.u32 %r10, [other];
 @pytest.mark.parametrize(
     "line",
     [
-        "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %rd1, %rd2, %r2, [%r3], [%r4], 1",
+        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale [%r1], %rd1, %rd2, %r2, [%r3], [%r4], 1",
         "tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, 1;",
         "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, 1, %rd3;",
         "tcgen05.shift.cta_group::1.down [%r1];",

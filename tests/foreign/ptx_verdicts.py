@@ -20,6 +20,7 @@ EMPTY_ORDER = "the schedule's last request lies before its first"
 EMPTY_REQUEST = "a request without a block of keys"
 UNCOPIED = "a box that is expected and not copied"  # open: the page says why
 NO_BARRIER = "stores of a warpgroup before its wgmma, without a barrier"
+OTHER_LANES = "tcgen05.ld that names lane 0 in every warp"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ EMULATED = {
     "sm90_sparse_prefill_k576": PREFILL,
     "sm90_sparse_prefill_k512": PREFILL,
     "sm90_dense_decode_bf16": frozenset((NO_BARRIER,)),
+    "sm100_sparse_prefill_h128_k576": frozenset((UNWAITED_STORE, OTHER_LANES)),
+    "sm100_sparse_prefill_h64_k576": frozenset((UNWAITED_STORE, OTHER_LANES, NO_FENCE)),
 }
 
 
@@ -94,7 +97,9 @@ def emulated_class_of(finding):
         return None
     pair = {finding.asm.split(".")[0], (finding.other_asm or "").split(".")[0]}
     if finding.kind == "race-raw" and finding.needs == "fence.proxy.async":
-        return NO_FENCE if pair == {"wgmma", "cp"} else None
+        return NO_FENCE if pair in ({"wgmma", "cp"}, {"tcgen05", "cp"}) else None
+    if finding.kind == "tensor-misuse" and "names other lanes" in finding.message:
+        return OTHER_LANES
     if finding.kind == "pending-at-exit" and "bulk_group" in finding.asm:
         return UNWAITED_STORE
     if finding.kind in ("race-raw", "race-war") and "barrier of the warpgroup" in finding.needs:

@@ -1,5 +1,6 @@
 """FlashMLA's kernels on the PTX emulator: right by fp64 in all modes, every finding judged."""
 
+import flashmla_blackwell as blackwell
 import flashmla_problems as problems
 import pytest
 from ptx_verdicts import EMULATED, emulated_class_of
@@ -21,6 +22,8 @@ PROBLEMS = {
         (421, 421), shared=True, parts=2, **s
     ),
     "dense_decode_bf16_empty": lambda **s: problems.dense_decode((0, 256), **s),
+    "sm100_sparse_prefill_h128": lambda **s: blackwell.prefill(128, **s),
+    "sm100_sparse_prefill_h64": lambda **s: blackwell.prefill(64, **s),
 }
 
 

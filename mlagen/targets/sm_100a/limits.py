@@ -24,7 +24,6 @@ class Sm100a:
     warp_size: int = 32
     warpgroup_warps: int = 4  # tcgen05.ld and .st: the warp's number modulo 4 (PTX ISA)
     max_block_threads: int = 1024  # CC 10.0
-    block_max: tuple[int, int, int] = (1024, 1024, 64)  # threads in x, y, z (CC 10.0)
     cluster_max: int = 16  # blocks; over 8 the kernel has to allow it (CC 10.0)
 
     smem_bytes: int = 232448  # 227 KiB a block, as dynamic shared memory (CC 10.0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-LANES: Final = 128
-COLUMNS: Final = 512
+from mlagen.targets.sm_100a.limits import SM_100A
+
+LANES: Final = SM_100A.tmem_lanes
+COLUMNS: Final = SM_100A.tmem_columns
 LANE_BYTES: Final = 4 * COLUMNS
 BYTES: Final = LANES * LANE_BYTES
-UNIT: Final = 32  # columns: allocations are of 1, 2, 4, 8 or 16 units
+UNIT: Final = SM_100A.tmem_alloc_min  # columns; allocations are of 1, 2, 4, 8 or 16 units
 UNITS: Final = COLUMNS // UNIT
-WARP_LANES: Final = 32  # lanes that tcgen05.ld and .st of a warp reach: of its number modulo 4
 
 # Words of a CTA (int64).
 (

@@ -17,6 +17,9 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.ptx.matrix import layout as m
 from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.targets.sm_100a.limits import SM_100A
+
+MOST_COLUMNS = SM_100A.mma_columns_max
 
 
 @spliced
@@ -155,7 +158,7 @@ def check_word(kind: int, flags: int, word: int) -> int:
 @compiled
 def check_shape(flags: int, rows: int, columns: int) -> int:
     """The same of M and N."""
-    if columns < 8 or columns > 256:
+    if columns < 8 or columns > MOST_COLUMNS:
         return t.BAD_SHAPE
     if flags & t.WEIGHTS != 0:
         good = (rows == 32 or rows == 64 or rows == 128) and columns >= 64

@@ -1,0 +1,119 @@
+"""FlashMLA's sparse prefill for sm_100a: its launch, as its host code makes it, and a problem.
+
+The parameters are the structures that the host code of FlashMLA 9241ae3 passes; the folder has the
+text alone, NAME.ptx.
+"""
+
+import struct
+
+import flashmla_kernels as fm
+import ml_dtypes
+import numpy as np
+import pytest
+from flashmla_oracle import VALUES, attended
+from flashmla_problems import WIDTH, judge, normal, nothing_ran, unset
+from ptx_verdicts import VARIABLE
+
+from mlagen.emulator import Argument, Buffer, Launch, Settings, TensorMap, emulate
+from mlagen.emulator.ptx.host.entries import parameter_places
+from mlagen.ptx import read_ptx
+
+BF16 = ml_dtypes.bfloat16
+SCALE = WIDTH**-0.5
+SHARED = {128: 214272, 64: 230656}  # bytes
+
+
+def parameters(queries, heads, keys, topk):
+    """SparseAttnFwdParams, in words of eight bytes."""
+    base = 1 / np.log(2)
+    head = struct.pack("<7i2f4x", queries, keys, heads, 1, WIDTH, VALUES, topk, SCALE, SCALE * base)
+    pointers = (fm.Q, fm.KV, fm.INDICES, fm.SINK)
+    body = struct.pack("<5Q", *(k << 32 for k in pointers), 0)
+    strides = struct.pack("<6i", heads * WIDTH, WIDTH, WIDTH, WIDTH, topk, topk)
+    results = struct.pack("<3Q", *(k << 32 for k in (fm.OUT, fm.MAX_LOGITS, fm.LSE)))
+    whole = head + body + strides + results + struct.pack("<i4xQ", 148, 0)
+    return struct.unpack("<18Q", whole)
+
+
+def tensor(buffer, dims, box, swizzle="128B", offset=0, pitch=WIDTH):
+    """A map of bf16 rows of `pitch` elements that lie one after the other."""
+    strides = [2 * pitch]
+    for extent in dims[1:-1]:
+        strides.append(strides[-1] * extent)
+    ones = (1,) * len(dims)
+    return TensorMap(
+        buffer, "bf16", dims, tuple(strides), box, ones, swizzle=swizzle, buffer_offset=offset
+    )
+
+
+def maps(buffers, queries, heads, keys):
+    """The second parameter: byte offset → number or map. 128 heads: Q, O, keys. 64: the values'
+    part of Q, the rest of Q, O, keys."""
+    q, kv, out = (buffers[k] for k in (fm.Q, fm.KV, fm.OUT))
+    tile, row = (64, 64, 1), (64, 1)
+    o = tensor(out, (VALUES, heads, queries), tile, pitch=VALUES)
+    if heads == 128:
+        shapes = {0: WIDTH, 384: VALUES}
+        found = {
+            128: tensor(q, (WIDTH, heads, queries), tile), 512: o,
+            768: tensor(kv, (WIDTH, keys), row),
+        }  # fmt: skip
+    else:
+        shapes = {0: VALUES, 384: WIDTH - VALUES, 768: VALUES}
+        rest = (WIDTH - VALUES, heads, queries)
+        found = {
+            128: tensor(q, (VALUES, heads, queries), tile),
+            512: tensor(q, rest, (32, 64, 1), "64B", 2 * VALUES), 896: o,
+            1152: tensor(kv, (VALUES, keys), row),
+        }  # fmt: skip
+    for at, width in shapes.items():
+        found |= {at: np.uint32(heads), at + 4: np.uint32(width), at + 8: np.uint32(queries)}
+    return found
+
+
+def prefill(heads, **settings):
+    """Three queries of 128 or 64 heads, 256 keys of 512 each: all valid; some -1 or past the last;
+    none valid. Keys that no index names are NaN. Every head has a sink."""
+    queries, keys, topk = 3, 512, 256
+    name = f"sm100_sparse_prefill_h{heads}_k576"
+    path = fm.folder() / f"{name}.ptx"
+    if not path.is_file():
+        pytest.skip(f"{VARIABLE}: {path} is missing")
+    q, kv = normal(1, (queries, heads, WIDTH)), normal(2, (keys, 1, WIDTH))
+    draw = np.random.default_rng(3)
+    indices = np.stack([draw.permutation(keys)[:topk] for _ in range(3)]).astype(np.int32)
+    indices[1, 5:40:3], indices[1, 100:102], indices[2] = -1, (keys, 1 << 30), -1
+    named = indices[(indices >= 0) & (indices < keys)]
+    kv[np.setdiff1d(np.arange(keys), named)] = np.nan
+    sink = draw.standard_normal(heads).astype(np.float32)
+    arrays = {
+        fm.Q: q, fm.KV: kv, fm.INDICES: indices, fm.SINK: sink,
+        fm.OUT: unset((queries, heads, VALUES), BF16), fm.LSE: unset((queries, heads), np.float32),
+        fm.MAX_LOGITS: unset((queries, heads), np.float32),
+    }  # fmt: skip
+    buffers = {
+        k: Buffer(fm.NAMES[k], array, "readwrite" if k in fm.WRITTEN else "read", k << 32)
+        for k, array in arrays.items()
+    }
+    module = read_ptx(path.read_text())
+    places, _ = parameter_places(module.entries[0])
+    first, second = (places[p.name] for p in module.entries[0].parameters)
+    words = parameters(queries, heads, keys, topk)
+    given = [Argument(first + 8 * i, np.uint64(w)) for i, w in enumerate(words)]
+    given += [
+        Argument(second + at, value) for at, value in maps(buffers, queries, heads, keys).items()
+    ]
+    ctas = heads // 64
+    launch = Launch(
+        (ctas * queries, 1, 1), (512 if ctas == 2 else 384, 1, 1), given,
+        buffers=list(buffers.values()), cluster=(ctas, 1, 1), dynamic_shared=SHARED[heads],
+    )  # fmt: skip
+    result = emulate(module, launch, Settings(**settings))
+    ran = nothing_ran()
+    ran.findings[name], ran.seconds[name] = result.findings, result.seconds
+    ran.instructions[name] = result.wave_instructions
+    for i, row in enumerate(indices):
+        chosen = kv[row[(row >= 0) & (row < keys)], 0]
+        want = attended(q[i], chosen, np.float32(SCALE), roundings=1, sink=sink)
+        judge(ran, i, want, arrays[fm.OUT][i], arrays[fm.LSE][i])
+    return ran
