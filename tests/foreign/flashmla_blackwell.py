@@ -73,7 +73,8 @@ def maps(buffers, queries, heads, keys):
 
 def prefill(heads, **settings):
     """Three queries of 128 or 64 heads, 256 keys of 512 each: all valid; some -1 or past the last;
-    none valid. Keys that no index names are NaN. Every head has a sink."""
+    none valid. The second half of the first list has greater scores, so that sums are scaled on the
+    way. Keys that no index names are NaN. Every head has a sink."""
     queries, keys, topk = 3, 512, 256
     name = f"sm100_sparse_prefill_h{heads}_k576"
     path = fm.folder() / f"{name}.ptx"
@@ -82,6 +83,7 @@ def prefill(heads, **settings):
     q, kv = normal(1, (queries, heads, WIDTH)), normal(2, (keys, 1, WIDTH))
     draw = np.random.default_rng(3)
     indices = np.stack([draw.permutation(keys)[:topk] for _ in range(3)]).astype(np.int32)
+    kv[indices[0, topk // 2 :]] *= BF16(8)
     indices[1, 5:40:3], indices[1, 100:102], indices[2] = -1, (keys, 1 << 30), -1
     named = indices[(indices >= 0) & (indices < keys)]
     kv[np.setdiff1d(np.arange(keys), named)] = np.nan
