@@ -72,10 +72,10 @@ def maps(buffers, queries, heads, keys):
 
 
 def prefill(heads, **settings):
-    """Three queries of 128 or 64 heads, 256 keys of 512 each: all valid; some -1 or past the last;
+    """Three queries of 128 or 64 heads, 512 keys of 640 each: all valid; some -1 or past the last;
     none valid. The second half of the first list has greater scores, so that sums are scaled on the
     way. Keys that no index names are NaN. Every head has a sink."""
-    queries, keys, topk = 3, 512, 256
+    queries, keys, topk = 3, 640, 512
     name = f"sm100_sparse_prefill_h{heads}_k576"
     path = fm.folder() / f"{name}.ptx"
     if not path.is_file():
