@@ -149,7 +149,11 @@ def _waits(run: Run, state: ClusterState) -> Iterator[tuple[int, int, str]]:
                     seen.add((at, what))
                     yield warp, at, what
         if not blocked:
-            yield warp, int(words[y.W_PC]), "something in memory that nobody writes"
+            row = int(words[y.W_PC])
+            asks = run.instruction(row)
+            allocates = asks is not None and asks.parts[:2] == ("tcgen05", "alloc")
+            what = "columns of tensor memory that nobody frees"
+            yield warp, row, what if allocates else "something in memory that nobody writes"
 
 
 def _past(run: Run, row: int, wait: int) -> bool:
