@@ -201,9 +201,6 @@ def test_a_pair_of_ctas_shares_b(rows: int) -> None:
 )
 def test_small_types_lie_in_sixteens_with_room_behind(name: str, field: int, bits: int) -> None:
     codes = np.random.default_rng(field).integers(0, 1 << bits, (128, 32))
-    kind = {"e2m3": ml_dtypes.float6_e2m3fn, "e3m2": ml_dtypes.float6_e3m2fn,
-            "e2m1": ml_dtypes.float4_e2m1fn}[name]  # fmt: skip
-    values = codes.astype(np.uint8).view(kind).astype(np.float64)
     packed = np.zeros((128, 32), np.uint8)
     for half in range(2):
         for row in range(128):
@@ -216,8 +213,12 @@ def test_small_types_lie_in_sixteens_with_room_behind(name: str, field: int, bit
     )  # fmt: skip
     out, ran = made.run()
     assert not ran.findings
-    true = values @ b.astype(np.float64).T
-    error = np.abs(out[0].view(np.float32) - true)
+    kinds = (name, "e4m3", "f32")
+    assert np.array_equal(out[0], dot(rule_of("tcgen05", *kinds[::2]), kinds, codes, words(b)))
+    kind = {"e2m3": ml_dtypes.float6_e2m3fn, "e3m2": ml_dtypes.float6_e3m2fn,
+            "e2m1": ml_dtypes.float4_e2m1fn}[name]  # fmt: skip
+    values = codes.astype(np.uint8).view(kind).astype(np.float64)
+    error = np.abs(out[0].view(np.float32) - values @ b.astype(np.float64).T)
     assert (error <= 2.0**-20 * (np.abs(values) @ np.abs(b.astype(float)).T)).all()
 
 

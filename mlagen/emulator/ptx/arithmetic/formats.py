@@ -11,13 +11,14 @@ from mlagen.errors import ConfigError
 class Format:
     """A floating format. A word: the sign, the exponent's field, the mantissa, then `unused` bits
     that the hardware does not read. `infinities`: the highest field means Inf and NaN; without
-    them only the word of all ones is NaN."""
+    them only the word of all ones is NaN. `finite`: all words are numbers."""
 
     name: str
     exponent_bits: int
     mantissa_bits: int
     infinities: bool = True
     unused: int = 0
+    finite: bool = False
 
     @property
     def bits(self) -> int:
@@ -30,7 +31,7 @@ class Format:
     @property
     def top_field(self) -> int:
         """The greatest field of the exponent that holds ordinary numbers of any mantissa."""
-        return (1 << self.exponent_bits) - 2
+        return (1 << self.exponent_bits) - (1 if self.finite else 2)
 
     @property
     def least_exponent(self) -> int:
@@ -44,7 +45,12 @@ BF16 = Format("bf16", 8, 7)
 TF32 = Format("tf32", 8, 10, unused=13)
 E4M3 = Format("e4m3", 4, 3, infinities=False)
 E5M2 = Format("e5m2", 5, 2)
-FORMATS = {found.name: found for found in (F32, F16, BF16, TF32, E4M3, E5M2)}
+E2M3 = Format("e2m3", 2, 3, finite=True)
+E3M2 = Format("e3m2", 3, 2, finite=True)
+E2M1 = Format("e2m1", 2, 1, finite=True)
+FORMATS = {
+    found.name: found for found in (F32, F16, BF16, TF32, E4M3, E5M2, E2M3, E3M2, E2M1)
+}  # fmt: skip
 
 
 def format_named(name: str) -> Format:

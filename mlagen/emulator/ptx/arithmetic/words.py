@@ -104,7 +104,7 @@ class InputSet:
 
     @property
     def element_bytes(self) -> int:
-        return 1 if self.integer else FORMATS[self.a].bits // 8
+        return 1 if self.integer else max(FORMATS[self.a].bits // 8, 1)
 
     @property
     def c_bytes(self) -> int:
@@ -164,7 +164,7 @@ def _elements(family: Family, kind: Format, middle: float, words: U64) -> U32:
     if family.mantissa == "zero":
         mantissa[:] = 0
     elif family.mantissa == "ones":
-        mantissa |= np.uint64((1 << (kind.mantissa_bits + kind.unused)) - 4 << kind.unused)
+        mantissa |= np.uint64(max((1 << kind.mantissa_bits + kind.unused) - 4, 0) << kind.unused)
         mantissa &= np.uint64((1 << (kind.mantissa_bits + kind.unused)) - 1)
     sign = np.uint64(0) if family.positive else words >> np.uint64(63)
     body = fields << np.uint64(kind.mantissa_bits + kind.unused) | mantissa
@@ -189,6 +189,8 @@ def _odd(kind: Format) -> list[int]:
     shift = kind.unused
     ones = (1 << kind.mantissa_bits) - 1
     top = kind.top_field + 1 << kind.mantissa_bits
+    if kind.finite:
+        return [1, ones, top - 1, 0]
     greatest = top - 1 if kind.infinities else top + ones - 1
     special = [top, top, top + 1, top + ones] if kind.infinities else [top + ones, greatest]
     return [word << shift for word in (1, ones, greatest, 0, *special)]
