@@ -2,7 +2,7 @@
 
 HEAD = """
 .version 8.0
-.target sm_90a
+.target {target}
 .address_size 64
 .visible .entry k(.param .align 64 .b8 map[128], .param .u64 src, .param .u32 n){limits}
 {{
@@ -64,7 +64,7 @@ def wait(name, parity=0, offset=0):
     return WAIT.format(name, offset, parity)
 
 
-def kernel(body, *, threads=128, buf=16384, limits=None):
+def kernel(body, *, threads=128, buf=16384, limits=None, target="sm_90a"):
     """The text of a kernel with these lines."""
     limits = f" .reqntid {threads}, 1, 1" if limits is None else limits
-    return HEAD.format(limits=limits, buf=buf) + body + "\nEND:\n    ret;\n}\n"
+    return HEAD.format(limits=limits, buf=buf, target=target) + body + "\nEND:\n    ret;\n}\n"

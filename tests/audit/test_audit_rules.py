@@ -39,6 +39,15 @@ WAIT_PARITY = wait(9, "%parity")
 ARRIVE = "    @%one mbarrier.arrive.shared::cta.b64 _, [%bar];\n"
 ALL_ARRIVE = "    mbarrier.arrive.shared::cta.b64 _, [%bar+8];\n"
 
+# tcgen05, of which the text alone is looked at.
+BLACKWELL = {"target": "sm_100a"}
+ALLOC = "    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%bar], 64;\n"
+PERMIT = "    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
+FREE = "    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 64;\n"
+TENSOR_LOAD = "    tcgen05.ld.sync.aligned.{}.b32 {}, [%r1{}];\n".format
+SUM = "    mov.b32 %i, {};\n    tcgen05.mma{}.kind::f16 [%r1], %da, %db, %i, 1;\n".format
+WORD = 0x8400490  # M 128, N 256, bf16 into f32
+
 # (rule, lines that break it, the twin, options of `kernel`)
 CASES = {
     "accumulator read in flight": (
@@ -219,6 +228,41 @@ CASES = {
     "a lane at a warp-wide instruction": (
         "divergence", "    @%one bra S;\n    bar.warp.sync 0xffffffff;\n    bra END;\nS:\n"
         "    bar.sync 0;\n", "    bar.warp.sync 0xffffffff;\n", {}),
+    "columns that are no power of two": (
+        "tcgen05-columns", ALLOC.replace("64;", "96;") + FREE.replace("64;", "96;"),
+        ALLOC + FREE, BLACKWELL),
+    "too few columns, in a register": (
+        "tcgen05-columns",
+        "    mov.u32 %i, 16;\n" + (ALLOC + FREE).replace("64;", "%i;"),
+        "    mov.u32 %i, 32;\n" + (ALLOC + FREE).replace("64;", "%i;"), BLACKWELL),
+    "an allocation behind the permit": (
+        "tcgen05-permit", PERMIT + ALLOC + FREE, ALLOC + PERMIT + FREE, BLACKWELL),
+    "an allocation in a loop behind the permit": (
+        "tcgen05-permit", LOOP.format(ALLOC + PERMIT + FREE), LOOP.format(ALLOC + FREE) + PERMIT,
+        BLACKWELL),
+    "columns that are never freed": ("tcgen05-freed", ALLOC, ALLOC + FREE, BLACKWELL),
+    "fewer columns freed": (
+        "tcgen05-freed", ALLOC + FREE.replace("64;", "32;"), ALLOC + FREE, BLACKWELL),
+    "a load of columns that cannot be allocated": (
+        "tcgen05-bounds", ALLOC + TENSOR_LOAD("32x32b.x2", "{%r2, %r3}", "+63") + FREE,
+        ALLOC + TENSOR_LOAD("32x32b.x2", "{%r2, %r3}", "+62") + FREE, BLACKWELL),
+    "halves too far apart": (
+        "tcgen05-bounds",
+        ALLOC + TENSOR_LOAD("16x32bx2.x1", "%r2", "").replace("];", "], 64;") + FREE,
+        ALLOC + TENSOR_LOAD("16x32bx2.x1", "%r2", "").replace("];", "], 63;") + FREE, BLACKWELL),
+    "a load from the middle of a warp's lanes": (
+        "tcgen05-lanes", ALLOC + TENSOR_LOAD("32x32b.x1", "%r2", "+0x100000") + FREE,
+        ALLOC + TENSOR_LOAD("16x64b.x1", "%r2", "+0x100000") + FREE, BLACKWELL),
+    "two groups": (
+        "tcgen05-group", ALLOC + FREE.replace("group::1", "group::2"), ALLOC + FREE, BLACKWELL),
+    "a sparse descriptor": (
+        "tcgen05-sparse", SUM(WORD | 4, ".cta_group::1"), SUM(WORD, ".cta_group::1"), BLACKWELL),
+    "M of a pair for one block": (
+        "tcgen05-shape", SUM(WORD + (8 << 24), ".cta_group::1"),
+        SUM(WORD + (8 << 24), ".cta_group::2"), BLACKWELL),
+    "N that .ws does not have": (
+        "tcgen05-shape", SUM(WORD - (8 << 17), ".ws.cta_group::1"),
+        SUM(WORD, ".ws.cta_group::1"), BLACKWELL),
     "a call beside wgmma": (
         "call", WHOLE + "    call.uni helper;\n", WHOLE, {}),
 }  # fmt: skip

@@ -243,6 +243,18 @@ def test_wrong_descriptors_end_the_run(wrong: dict[str, int]) -> None:
     assert ran.fault_text.startswith("tcgen05.mma")
 
 
+def test_64_rows_begin_at_the_first_or_the_second_half_of_32_lanes() -> None:
+    made, a, b = product(64, 16, ("bf16", "bf16"), before=np.zeros((128, 16), np.uint32))
+    lanes = np.array([32 * (r // 16) + r % 16 for r in range(64)])
+    second = "tcgen05.mma.cta_group::1.kind::f16 [%r10+0x100000]"
+    out, ran = replace(made, instead=("tcgen05.mma.cta_group::1.kind::f16 [%r10]", second)).run()
+    assert not ran.findings
+    assert np.array_equal(out[0][lanes + 16], expected(a, b, ("bf16", "bf16")))
+    other = second.replace("0x100000", "0x80000")
+    _, ran = replace(made, instead=("tcgen05.mma.cta_group::1.kind::f16 [%r10]", other)).run()
+    assert ran.fault == "FAULT_TENSOR" and ran.fault_text.startswith("tcgen05.mma")
+
+
 # What is taken out or changed → kind of the finding; severity 1 is by the letter.
 MUTANTS = {
     "wait": ("AGAIN:", ("", ""), ("RACE", 2)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlagen.audit.ptx import resources, wgmma
+from mlagen.audit.ptx import resources, tensor, wgmma
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.causes import by_cause
 from mlagen.audit.ptx.explore import explore, told_unreached, unreached
@@ -140,6 +140,12 @@ class _Audit:
         resources.check(program, setting.shared_bytes, setting.threads, self.notes)
         spare = wgmma.check(program.graph, program.wgmma, self.notes)
         self.facts["paths"] = 0
+        if tensor.check(self.entry, program.graph, self.notes):
+            self.notes.gap(
+                "no path of this kernel was followed: it has tcgen05, of which only what the text"
+                " alone tells is checked"
+            )
+            return self._told()
         protocol = any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds)
         if setting.shared_bytes > resources.FOLLOWED:
             self.notes.gap(

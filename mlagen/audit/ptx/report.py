@@ -46,6 +46,14 @@ RULES: dict[str, str] = {
     "setmaxnreg-pool": "the warpgroups' registers fit the block's pool",
     "setmaxnreg-diverged": "all warps of a warpgroup execute the same setmaxnreg",
     "divergence": "warp-wide instructions are reached by all lanes of the warp",
+    "tcgen05-columns": "a power of two of columns from 32 to 512 is allocated or freed",
+    "tcgen05-permit": "no allocation comes behind tcgen05.relinquish_alloc_permit",
+    "tcgen05-freed": "what is allocated is freed, as many columns as were allocated",
+    "tcgen05-bounds": "tcgen05.ld and .st stay in the lanes and columns that there are",
+    "tcgen05-lanes": "tcgen05.ld and .st begin at lanes that their shape can begin at",
+    "tcgen05-group": "all tcgen05 of a kernel have the same .cta_group",
+    "tcgen05-sparse": "the sparsity of an instruction descriptor is that of the modifiers",
+    "tcgen05-shape": "M and N of an instruction descriptor are some that its modifiers allow",
     "call": "no calls in a kernel that uses wgmma (ptxas serialises it)",
 }
 

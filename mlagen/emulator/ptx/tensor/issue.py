@@ -125,6 +125,12 @@ def check_product(context: int, warp: int, row: int, data: int, end: int) -> boo
         return False
     columns = s.whole_columns(word)
     lanes = spread_of(word, flags)
+    odd = load_i64(data, t.D_TO)
+    if flags & t.IN_TENSOR != 0:
+        odd |= load_i64(data, t.D_A)
+    if (odd >> 16) & 15 != 0:
+        fault(context, row, y.FAULT_TENSOR, t.BAD_LANE, odd)
+        return False
     for cta in range(cta_of(context, warp), end):
         to = load_i64(data, t.D_TO)
         folded = columns // s.folds_of(word, flags)
