@@ -1,7 +1,7 @@
-"""FlashMLA's sparse prefill for sm_100a: its launch, as its host code makes it, and a problem.
+"""FlashMLA's sparse prefill and decode for sm_100a: their launches, as its host code makes them.
 
 The parameters are the structures that the host code of FlashMLA 9241ae3 passes; the folder has the
-text alone, NAME.ptx.
+text alone, NAME.ptx. Decode's first parameter is that of the kernel for sm_90a.
 """
 
 import struct
@@ -11,7 +11,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from flashmla_oracle import VALUES, attended
-from flashmla_problems import WIDTH, judge, normal, nothing_ran, unset
+from flashmla_problems import (
+    PARTS,
+    REQUESTS,
+    WIDTH,
+    judge,
+    normal,
+    nothing_ran,
+    sparse_decode,
+    unset,
+)
 from ptx_verdicts import VARIABLE
 
 from mlagen.emulator import Argument, Buffer, Launch, Settings, TensorMap, emulate
@@ -119,3 +128,58 @@ def prefill(heads, **settings):
         want = attended(q[i], chosen, np.float32(SCALE), roundings=1, sink=sink)
         judge(ran, i, want, arrays[fm.OUT][i], arrays[fm.LSE][i])
     return ran
+
+
+class Decode(fm.Given):
+    """Sparse decode of 64 heads, rows of 656 bytes: a part of the requests a block. `repaired`:
+    with the barrier that it lacks (docs/foreign_ptx.md)."""
+
+    def __init__(self, parts, rows, repaired):
+        super().__init__("sm90_sparse_decode_v32_h64", fm.SPARSE, grid=(1, parts, 1))
+        self.name = "sm100_sparse_decode_v32_h64"
+        self.told |= {"block": [384, 1, 1], "cluster": [1, 1, 1], "dynamic_shared": 232192}
+        self.rows = rows  # of the cache
+        self.repaired = repaired
+
+    def text(self):
+        """The PTX: the store of a row's sum, by all four warps, behind a barrier of theirs."""
+        whole = super().text()
+        if not self.repaired:
+            return whole
+        before, store, after = whole.partition("st.shared.f32 \t[%r18], %f194;")
+        assert store and store not in after
+        return f"{before}bar.sync 9, 128;\n{store}{after}"
+
+    def arguments(self, places, buffers):
+        """The structure, then the second parameter: maps of Q, O, Q's last 64, and of the keys'
+        e4m3 and bf16 parts. The host code says 64 columns of the third, which lead 64 bytes out of
+        Q; the kernel reads 32."""
+        for at in range(0, len(self.parameters[0]), 8):
+            word = struct.unpack_from("<Q", self.parameters[0], at)[0]
+            yield Argument(places[0] + at, np.uint64(word))
+        q, kv, out = (buffers[k] for k in (fm.Q, fm.KV, fm.OUT))
+        tile, ones = (64, 64, 1, 1), (1,) * 5
+        strides = (2 * WIDTH, 64, 2 * 64 * WIDTH, 2 * 64 * WIDTH)
+        found = {
+            128: tensor(q, (WIDTH, 64, 1, REQUESTS), tile),
+            512: tensor(out, (VALUES, 64, 1, REQUESTS), tile, pitch=VALUES),
+            768: TensorMap(
+                q, "bf16", (32, 64, 2, 1, REQUESTS), strides, (32, 64, 2, 1, 1), ones,
+                swizzle="64B", buffer_offset=2 * VALUES,
+            ),
+            896: TensorMap(kv, "i64", (64, self.rows), (656,), (64, 1), (1, 1)),
+            1024: TensorMap(
+                kv, "bf16", (64, self.rows), (656,), (32, 1), (1, 1), swizzle="64B",
+                buffer_offset=VALUES + 16,
+            ),
+        }  # fmt: skip
+        for at, width in {0: WIDTH, 384: VALUES}.items():
+            for i, extent in enumerate((64, width, 1, REQUESTS)):
+                found[at + 4 * i] = np.uint32(extent)
+        for at, value in found.items():
+            yield Argument(places[1] + at, value)
+
+
+def decode(*, parts=PARTS, repaired=True, **settings):
+    """`flashmla_problems.sparse_decode` by the kernel for sm_100a."""
+    return sparse_decode(64, given=Decode(parts, 512, repaired), parts=parts, **settings)

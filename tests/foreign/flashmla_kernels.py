@@ -84,6 +84,13 @@ class Given:
         """What scores are multiplied with."""
         return struct.unpack_from("<f", self.parameters[0], self.fields["scale"])[0]
 
+    def text(self):
+        """The PTX, or a skip."""
+        path = folder() / f"{self.name}.ptx"
+        if not path.is_file():
+            pytest.skip(f"{VARIABLE}: {path} is missing")
+        return path.read_text()
+
     def arguments(self, places, buffers):
         """The parameters' bytes, eight at a time, and the tensor maps between them."""
         maps = {tuple(told["map_at"]): told for told in self.told["maps"]}
@@ -113,10 +120,7 @@ def tensor_map(told, buffers):
 
 def run(given, arrays, **settings):
     """One launch. `arrays`: by the numbers above; those of WRITTEN are written."""
-    path = folder() / f"{given.name}.ptx"
-    if not path.is_file():
-        pytest.skip(f"{VARIABLE}: {path} is missing")
-    module = read_ptx(path.read_text())
+    module = read_ptx(given.text())
     entry = next(entry for entry in module.entries if given.entry in entry.name)
     places, _ = parameter_places(entry)
     buffers = {

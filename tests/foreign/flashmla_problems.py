@@ -102,7 +102,7 @@ def launches(decode, scheduler, arrays, heads, parts=PARTS, **settings):
         parts=parts, heads=heads, lse_b=heads, lse_s=heads, out_b=row, out_s=row, parts_lse=heads,
         parts_lse_s=heads, parts_out=row, parts_out_s=row, sink=fm.SINK if fm.SINK in arrays else 0,
     )  # fmt: skip
-    decode.grid = (heads // 64, 1, parts)
+    decode.grid = decode.grid or (heads // 64, 1, parts)
     ran = nothing_ran()
     for given in (scheduler.set(parts=parts), decode.set(parts=parts), combine):
         ran.note(given, fm.run(given, arrays, **settings))
@@ -110,12 +110,13 @@ def launches(decode, scheduler, arrays, heads, parts=PARTS, **settings):
     return ran
 
 
-def sparse_decode(heads, *, empty=False, **settings):
+def sparse_decode(heads, *, empty=False, given=None, **settings):
     """Two requests with 256 of 512 keys each in e4m3 with scales, some of them -1; every head has a
-    sink. `empty`: the second request has no valid key. Keys that no index names are NaN."""
+    sink. `empty`: the second request has no valid key. Keys that no index names are NaN. `given`:
+    a decode kernel other than the one for sm_90a."""
     topk = 256
-    name = f"sm90_sparse_decode_v32_h{heads}"
-    given = fm.Given(name, fm.SPARSE).set(topk=topk, per_request=topk, per_query=topk, sink=fm.SINK)
+    given = given or fm.Given(f"sm90_sparse_decode_v32_h{heads}", fm.SPARSE)
+    given.set(topk=topk, per_request=topk, per_query=topk, sink=fm.SINK)
     draw = np.random.default_rng(5)
     quantised = (8 * draw.standard_normal((512, 4, 128))).astype(ml_dtypes.float8_e4m3fn)
     scales = 2.0 ** draw.integers(-5, -1, (512, 4)).astype(np.float32)

@@ -21,6 +21,8 @@ EMPTY_REQUEST = "a request without a block of keys"
 UNCOPIED = "a box that is expected and not copied"  # open: the page says why
 NO_BARRIER = "stores of a warpgroup before its wgmma, without a barrier"
 OTHER_LANES = "tcgen05.ld that names lane 0 in every warp"
+EARLY_USE = "registers of tcgen05.ld are put together before its wait"
+SUMS_OVER_MAXIMA = "row sums are stored over maxima that another warp has yet to read"
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,17 @@ EMULATED = {
     "sm90_dense_decode_bf16": frozenset((NO_BARRIER,)),
     "sm100_sparse_prefill_h128_k576": frozenset((UNWAITED_STORE, OTHER_LANES)),
     "sm100_sparse_prefill_h64_k576": frozenset((UNWAITED_STORE, OTHER_LANES, NO_FENCE)),
+    "sm100_sparse_decode_v32_h64": frozenset((UNWAITED_STORE, OTHER_LANES, EARLY_USE)),
 }
 
 
 def emulated_class_of(finding):
     """The class of a finding of the emulator, None where it has no verdict."""
     if finding.severity != "letter":
-        return None
+        sums = finding.kind == "race-war" and "[%r18], %f194" in finding.asm
+        return SUMS_OVER_MAXIMA if sums and "[%r19]" in (finding.other_asm or "") else None
+    if finding.kind == "register-in-flight" and finding.asm.startswith("mov.b64"):
+        return EARLY_USE if (finding.other_asm or "").startswith("tcgen05.ld") else None
     pair = {finding.asm.split(".")[0], (finding.other_asm or "").split(".")[0]}
     if finding.kind == "race-raw" and finding.needs == "fence.proxy.async":
         return NO_FENCE if pair in ({"wgmma", "cp"}, {"tcgen05", "cp"}) else None
