@@ -80,11 +80,11 @@ def maps(buffers, queries, heads, keys):
     return found
 
 
-def prefill(heads, **settings):
-    """Three queries of 128 or 64 heads, 512 keys of 640 each: all valid; some -1 or past the last;
-    none valid. The second half of the first list has greater scores, so that sums are scaled on the
-    way. Keys that no index names are NaN. Every head has a sink."""
-    queries, keys, topk = 3, 640, 512
+def prefill(heads, *, queries=3, topk=512, **settings):
+    """Up to three queries of 128 or 64 heads, `topk` keys of 128 more: all valid; some -1 or past
+    the last; none valid. The second half of the first list has greater scores, so that sums are
+    scaled on the way. Keys that no index names are NaN. Every head has a sink."""
+    keys = topk + 128
     name = f"sm100_sparse_prefill_h{heads}_k576"
     path = fm.folder() / f"{name}.ptx"
     if not path.is_file():
@@ -94,6 +94,7 @@ def prefill(heads, **settings):
     indices = np.stack([draw.permutation(keys)[:topk] for _ in range(3)]).astype(np.int32)
     kv[indices[0, topk // 2 :]] *= BF16(8)
     indices[1, 5:40:3], indices[1, 100:102], indices[2] = -1, (keys, 1 << 30), -1
+    indices = indices[:queries].copy()
     named = indices[(indices >= 0) & (indices < keys)]
     kv[np.setdiff1d(np.arange(keys), named)] = np.nan
     sink = draw.standard_normal(heads).astype(np.float32)

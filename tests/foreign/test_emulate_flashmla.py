@@ -50,6 +50,17 @@ def test_right_and_every_finding_has_a_verdict(problem, mode):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("exact", "most"), [(False, 10), (True, 60)])
+def test_a_row_block_of_2048_keys_takes_seconds(exact, most):
+    """Both blocks of a pair, 128 heads, with the sanitizer. `most`: seconds of the kernel's run."""
+    ran = blackwell.prefill(128, queries=1, topk=2048, exact=exact)
+    assert not any(ran.misses.values()), ran.misses
+    (seconds,) = ran.seconds.values()
+    print(f"exact {exact}: {seconds:.2f} s, {ran.instructions}")
+    assert seconds < most
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["latest", "earliest", "random"])
 def test_a_missing_barrier_of_flashmla_is_found(mode):
     """The chip's own timing hides it as mode earliest does; a warp that is late reads sums."""
