@@ -24,11 +24,16 @@ def mla_sparse_decode_sm90(k, s):
         keys_as_rows(k, s, row_form(k), decode_by_keys, True)  # rope last
     else:
         stored = row_form(k)
-        # Where scales of columns lie in the rows, ptxas spills these with wider pieces, and spills
-        # others with narrower ones.
-        in_rows, paged = k.rows in ("v32", "model1"), k.rows == "model1"
-        long = k.q_len > 2
-        narrow = (in_rows and k.extra and k.causal and (long or k.num_heads > 64)) or (
-            paged and not k.extra and not k.causal and long and k.num_heads <= 64
-        )
-        queries_as_rows(k, s, stored, decode_by_queries, False, (2, 1), narrow)
+        # What ptxas spills else: with scales in the rows wider pieces, or narrower ones; for CTA
+        # clusters whole tiles; for single blocks pieces that are fetched two at a time.
+        in_rows, paged, long = k.rows in ("v32", "model1"), k.rows == "model1", k.q_len > 2
+        both = k.extra and k.causal
+        if k.num_heads > 64:
+            fine = stored and stored.block in (32, 64) and not paged
+            narrow = (both and (in_rows or k.rows == "rope_aware")) or (k.causal and fine)
+        else:
+            narrow = (in_rows and both and long) or (
+                paged and long and not (k.extra or k.causal)
+            )  # fmt: skip
+        apart = paged and not k.causal and (k.extra or long)
+        queries_as_rows(k, s, stored, decode_by_queries, False, (2, 1), narrow, apart)

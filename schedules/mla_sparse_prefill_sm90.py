@@ -23,4 +23,4 @@ def mla_sparse_prefill_sm90(k, s):
         keys_as_rows(k, s, row_form(k), prefill_by_keys, False)  # rope not last
     else:
         stored = row_form(k)
-        queries_as_rows(k, s, stored, prefill_by_queries, not stored, (1, 2))
+        queries_as_rows(k, s, stored, prefill_by_queries, not stored, (2, 1))

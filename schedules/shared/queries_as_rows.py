@@ -6,8 +6,9 @@ warpgroups give their places back. What a list does not name arrives as zeros, a
 -inf.
 
 Rows of bf16 come by cp.async. Rows of e4m3 come to registers, in pieces of 128 columns, two pieces
-ahead, and are stored as bf16 where there is place. With more than 64 heads the two blocks of a
-query may be a CTA cluster: the feeder of each has half of the rows, and stores them in both blocks.
+at a time, and are stored as bf16 where there is place. With more than 64 heads the two blocks of a
+query may be a CTA cluster: the feeder of each has half of the rows, a whole tile of them at a time,
+and stores them in both blocks.
 """
 
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
@@ -16,11 +17,11 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False):
+def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False, apart=False):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
     the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
-    registers that pieces have fewer columns."""
+    registers that pieces have fewer columns. `apart`: or that they are fetched one by one."""
     blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
         stored and k.num_heads > 64
     ) else 1  # fmt: skip
@@ -30,7 +31,7 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     # rows for one of the two places only.
     fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
     if shared:
-        widths = (2,) if narrow or not stored.rope else (4, 2)
+        widths = (2,) if narrow else (4, 2)
     else:
         widths = (1,) if fine else (2,) if stored else (5, 4, 2)
     boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
@@ -127,20 +128,44 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             d.gather(d.left, i + 3)
             d.look_up(i + 2)
             d.look_up(i + 3)
+    elif boxes == 4:  # a whole tile is on its way
+        for i in tiles(feeder, step=2):
+            d.feed(d.left, i, 0)
+            d.publish(i)
+            d.fetch(d.last, i, 0)
+            d.find_rows(i + 1)
+            d.look_up(i + 2)
+            d.fetch(d.last, i + 1, 1)
+            d.feed(d.middle, i, 2)
+            d.feed(d.last, i, 0)
+            d.feed(d.last, i + 1, 1)
+            d.fetch(d.middle, i + 1, 2)
+            d.fetch(d.left, i + 1, 0)
+            d.feed(d.middle, i + 1, 2)
+            d.publish(i + 1)
+            d.feed(d.left, i + 1, 0)
+            d.find_rows(i + 2)
+            d.look_up(i + 3)
+            d.fetch(d.left, i + 2, 0)
+            d.fetch(d.middle, i + 2, 2)
     else:
         for i in tiles(feeder, step=2):
             order = (d.left, i), (d.right, i), (d.right, i + 1), (d.left, i + 1)
-            pieces = [(columns, tile) for half, tile in order for columns in half]
+            pieces = [((columns,), tile) for half, tile in order for columns in half]
             ahead = [*pieces, *((columns, tile + 2) for columns, tile in pieces[:2])][2:]
             first = pieces[0], pieces[len(pieces) // 2]
-            for n, piece in enumerate(pieces):
-                d.feed(*piece, n % 2)
-                if piece in first:
-                    d.publish(piece[1])
-                    if not shared:
-                        d.look_up(piece[1] + 1)
-                if ahead[n] in (*first, (d.left[0], i + 2)):
-                    d.find_rows(ahead[n][1])
-                    if shared:
-                        d.look_up(ahead[n][1] + 1)
-                d.fetch(*ahead[n], n % 2)
+            together = 1 if apart or stored.scales == "key" else 2
+            for at in range(0, len(pieces), together):
+                group = range(at, at + together)
+                for n in group:
+                    d.feed(*pieces[n], n % 2)
+                    if pieces[n] in first:
+                        d.publish(pieces[n][1])
+                        if not shared:
+                            d.look_up(pieces[n][1] + 1)
+                for n in group:
+                    if ahead[n] in (*first, ((d.left[0],), i + 2)):
+                        d.find_rows(ahead[n][1])
+                        if shared:
+                            d.look_up(ahead[n][1] + 1)
+                    d.fetch(*ahead[n], n % 2)

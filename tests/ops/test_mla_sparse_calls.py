@@ -110,14 +110,15 @@ def test_decode_of_many_heads() -> None:
 @pytest.mark.parametrize("queries", [1, 3, 66, 131, 132, 133, 200, 264, 1000])
 @pytest.mark.parametrize("tiles", [1, 2, 3, 7, 32, 33, 128])
 def test_split_count(queries: int, tiles: int) -> None:
-    count = split_count(queries, tiles, 264)
+    count = split_count(queries, tiles, 132, 2)
     assert count >= 1
     if count > 1:
         assert queries * count <= 264  # one wave
         each = -(-tiles // count)
         assert -(-tiles // each) == count  # no part is empty
+        assert each > 1 or queries * count <= 132  # an SM a part of one tile
     else:
-        assert queries > 132 or tiles == 1
+        assert queries > 132 or tiles == 1 or (tiles == 2 and queries > 66)
 
 
 @pytest.mark.parametrize("heads", [5, 64, 70, 128])

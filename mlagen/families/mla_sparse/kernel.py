@@ -157,8 +157,10 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         """Parts of each query's keys."""
         asked = call.splits
         if asked is None:
-            places = self._sms_of(call.tensors[0]) * blocks_an_sm(self.artifact.manifest.block[0])
-            return 1 if self._build is None else split_count(units, found.tiles, places)
+            if self._build is None:
+                return 1
+            sms, threads = self._sms_of(call.tensors[0]), self.artifact.manifest.block[0]
+            return split_count(units, found.tiles, sms, blocks_an_sm(threads))
         if not 1 <= asked <= found.tiles:
             raise ConfigError(
                 f"splits={asked} of lists of {found.tiles} tiles of 64 keys",

@@ -23,9 +23,9 @@ def blocks_an_sm(threads: int) -> int:
     return 2 if threads <= WARPGROUP else 1
 
 
-def split_count(units: int, tiles: int, places: int) -> int:
+def split_count(units: int, tiles: int, sms: int, an_sm: int) -> int:
     """Parts of the keys of each unit, up to 64 heads of a query, where there are so many. Lists
-    have room for `tiles` tiles of 64 keys; `places`: blocks that run at once.
+    have room for `tiles` tiles of 64 keys; `an_sm`: blocks that an SM runs at once.
 
     A call's shape and the GPU's SMs decide, and nothing that only the GPU knows: so the host waits
     for nothing, and a graph can hold the call. Lists are taken to be full.
@@ -33,16 +33,19 @@ def split_count(units: int, tiles: int, places: int) -> int:
     As many parts as there are places for blocks, no more: a second wave would cost a prologue for
     each block, and each part another 128 KB of results to write and to read. Where units alone fill
     the places nothing is split. Parts are even in whole tiles, so that all of them have keys where
-    the list is full: 10 tiles in 4 parts would be 3, 3, 3 and 1.
+    the list is full: 10 tiles in 4 parts would be 3, 3, 3 and 1. A part of one tile has no other
+    one to fetch meanwhile, which pays only where each block has an SM for itself.
 
-    On an H200 (132 SMs, 16 heads, top-k 2048, rows of 656 bytes): a batch of 1 takes 11.7 us in 32
-    parts of a tile, 15.9 in 16; of 8, 18.9 in 32 and 19.9 in 16; of 32, 36.5 in 8 and 40.6 in 16;
-    of 128, 90 in 2, 94 in 4 and 120 undivided.
+    On an H200 (132 SMs, 16 heads, top-k 2048, rows of 656 bytes), us in 32, 16 and 8 parts: a batch
+    of 1 takes 12.7, 14.9 and 20.4; of 4, 15.5, 16.5 and 21.2; of 8, 21.6, 18.9 and 22.3; of 16,
+    34.7, 26.8 and 26.7; of 24, 49.4, 39.9 and 33.5, and 32.0 in 11.
     """
-    most = min(places // max(units, 1), tiles)
+    most = min(sms * an_sm // max(units, 1), tiles)
     if most <= 1:
         return 1
     each = -(-tiles // most)
+    if each == 1 and units * tiles > sms:
+        each = 2
     return -(-tiles // each)
 
 

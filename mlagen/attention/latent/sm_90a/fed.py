@@ -3,15 +3,19 @@
 The feeder does all that concerns rows: it reads the list, loads rows of e4m3 to registers, and
 stores them as bf16 where the math warpgroups have given their place back. It also says which of a
 tile's keys count, and what their scales are. Four threads have a row, 16 of its columns each of
-every 64; each converts what it loaded itself. Two pieces of a tile are on their way while one is
-converted.
+every 64; each converts what it loaded itself.
+
+ptxas gives all loads of the feeder one scoreboard, so waiting for one is waiting for all that are
+on their way. Pieces are therefore fetched together, when those before them are stored.
 
 Two blocks that have heads of the same query may be a CTA cluster: each converts half of a tile's
-rows, for both.
+rows, for both. What four threads then store at once lies together, 64 bytes of a row: half as much
+at a time takes the way to the other block twice as long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
@@ -24,9 +28,9 @@ from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
 from mlagen.targets.sm_90a.dsl.smem import TmaTile
 
 ROW_THREADS = 4  # that load a row together
-PIECES = 2  # of a tile that a thread holds the stored numbers of
-PIECE_BOXES = 2  # of 64 columns of e4m3 of all rows, or one of bf16
+ROOM_BOXES = 2  # of 64 columns of e4m3, or one of bf16, which a room in registers is for
 BOX_WORDS = 4  # registers of 64 stored numbers of a row, of one of its threads
+SPREAD = 64  # stored columns that a thread has parts of: with fewer a scale two scales a part
 
 
 class FedSeesaw(Seesaw):
@@ -48,7 +52,7 @@ class FedSeesaw(Seesaw):
                 hint="one warpgroup converts two rows a thread, of stored rows",
             )
         self.stored, self.blocks = form.stored, s.smem.blocks
-        most = PIECE_BOXES * self.blocks
+        most = ROOM_BOXES * self.blocks
         if knobs.boxes > most:
             raise ScheduleError(
                 f"boxes={knobs.boxes} over rows of e4m3",
@@ -60,23 +64,24 @@ class FedSeesaw(Seesaw):
             "blocks": self.blocks,
             "rows_each": TILE // self.blocks,
             "scales_each": self.scales_each,
+            "spread": self.blocks > 1
+            and (self.stored.scales != "blocks" or self.stored.block >= SPREAD),
         }
+        # What a tile has beyond the rooms for its other columns, and right columns but these.
+        self.last = tuple(columns for columns in self.right[-1:] if len(columns.tiles) == 1)
+        self.middle = self.right[: len(self.right) - len(self.last)]
 
     def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
-        """Declares the feeder's registers: names by what they are; some by slot or by piece."""
+        """Declares the feeder's registers: names by what they are; some by slot, or by room."""
         stored, found = self.stored, dict[str, Any]()
         blocks, exponents = stored.scales == "blocks", stored.paged_exponents > 0
         causal = bool(self.form.operands["causal"])
         rows, of = (2, "two rows") if self.blocks == 1 else (1, "row")  # of a thread
-        boxes = max(self.knobs.boxes, 2)  # of a piece; a row's 64 bf16 columns take two
-        self.scales_each = 2 if self.blocks == 1 else boxes // (1 if stored.block < 128 else 2)
+        rooms = max(self.knobs.boxes, 2)
+        self.scales_each = 2 if self.blocks == 1 or stored.block < 128 else 1
+        words = rows * ROOM_BOXES * BOX_WORDS
         for name, type, count, why in (
-            (
-                "list",
-                ".b32",
-                2 * self.blocks,
-                "two keys of the next tile's list; -1: one that does not count",
-            ),
+            ("list", ".b32", 2 * self.blocks, "two keys of the next list; -1: does not count"),
             ("where", ".b32", 2 * causal, "their positions"),
             ("place", ".b32", rows, f"this thread's {of} of a tile; + 2^31 of a second cache"),
             ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
@@ -84,11 +89,11 @@ class FedSeesaw(Seesaw):
             if count:
                 found[name] = s.named(name, type, count, why)
         for name, type, sets, each, why in (
-            ("words", ".b32", PIECES, rows * boxes * BOX_WORDS, "stored numbers that become bf16"),
+            ("words", ".b32", rooms, words, "stored numbers that become bf16"),
             (
                 "by",
                 ".f32",
-                PIECES * (blocks and not exponents),
+                rooms * (blocks and not exponents),
                 rows * self.scales_each,
                 "their scales",
             ),
@@ -96,7 +101,7 @@ class FedSeesaw(Seesaw):
         ):
             if sets:
                 names = s.named(name, type, sets * each, why)
-                found[name] = [names[each * n : each * (n + 1)] for n in range(sets)]
+                found[name] = [names[each * n :] for n in range(sets)]
         # Where blocks share rows, the next tile's list is there before this one's was published.
         self.lists = [found["list"][2 * n : 2 * n + 2] for n in range(self.blocks)]
         return found
@@ -160,18 +165,20 @@ class FedSeesaw(Seesaw):
         """Find which keys of `tile` count, and where this thread's rows lie."""
         self._record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile))
 
-    def fetch(self, columns: Pipeline, tile: Tile, held: int) -> None:
-        """Load stored numbers of `tile` that become `columns`, as the piece `held`."""
-        self._record("fetch", tile, of=columns.name, boxes=self._boxes(columns), held=held,
-                     defines=(Value(f"piece {held}"),))  # fmt: skip
+    def fetch(self, pieces: tuple[Pipeline, ...], tile: Tile, room: int) -> None:
+        """Load stored numbers of `tile` that become `pieces`, to registers from `room` on."""
+        for columns, held in self._rooms(pieces, room):
+            self._record("fetch", tile, of=columns.name, boxes=self._boxes(columns), held=held[0],
+                         defines=tuple(Value(f"room {n}") for n in held))  # fmt: skip
 
-    def feed(self, columns: Pipeline, tile: Tile, held: int) -> None:
-        """Store the piece `held` as bf16, in `columns` of `tile`."""
-        record(self._operation(
-            "copy", tile, access=Access("copy", RingTile(columns.name, tile)), template="convert",
-            pipeline=columns, boxes=self._boxes(columns), held=held, index=tile.offset % SLOTS,
-            uses=(Value(f"piece {held}"),),
-        ))  # fmt: skip
+    def feed(self, pieces: tuple[Pipeline, ...], tile: Tile, room: int) -> None:
+        """Store what was fetched to registers from `room` on as bf16, in `pieces` of `tile`."""
+        for columns, held in self._rooms(pieces, room):
+            record(self._operation(
+                "copy", tile, access=Access("copy", RingTile(columns.name, tile)),
+                template="convert", pipeline=columns, boxes=self._boxes(columns), held=held[0],
+                index=tile.offset % SLOTS, uses=tuple(Value(f"room {n}") for n in held),
+            ))  # fmt: skip
 
     def publish(self, tile: Tile) -> None:
         """Store which keys of `tile` count, and their scales, for the one that has its scores."""
@@ -181,6 +188,14 @@ class FedSeesaw(Seesaw):
 
     def _list(self, tile: Tile) -> list[str]:
         return self.lists[tile.offset % self.blocks]
+
+    @staticmethod
+    def _rooms(pieces: tuple[Pipeline, ...], room: int) -> Iterator[tuple[Pipeline, range]]:
+        """Pieces, and rooms in registers one after another from `room` on."""
+        for columns in pieces:
+            held = range(room, room + -(-len(columns.tiles) // ROOM_BOXES))
+            yield columns, held
+            room = held.stop
 
     def _boxes(self, columns: Pipeline) -> list[tuple[TmaTile, int]]:
         return [(tile, COLUMNS * self.keys.index(tile)) for tile in columns.tiles]
