@@ -20,7 +20,7 @@ from mlagen.schedules.shared.keys_in_registers import keys_in_registers
 def keys_as_rows(k, s, stored, operations, rope_last):
     """The schedule of `operations(k, s, math, kind)` for rows of the form `stored`; None: bf16.
     `rope_last`: as keys in registers take it."""
-    heads = query_rows(k)
+    heads = query_rows(k, stored)
     if stored and heads <= 16:
         held = s.choice("keys_from", "registers", "smem",
                         comment="where scores take keys from")  # fmt: skip

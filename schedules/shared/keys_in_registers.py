@@ -23,7 +23,7 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`;
     `rope_last`: the knob's default."""
     math = s.role("math", warpgroups=1, registers=248)
-    heads = query_rows(k)
+    heads = query_rows(k, stored)
 
     # SMEM, less than half of an SM's: values of 64 keys, Q, P, and what warps exchange.
     for n in range(k.d_v // 64):

@@ -157,7 +157,7 @@ def prefill_by_keys(
     """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held else query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
@@ -174,7 +174,7 @@ def decode_by_keys(
     """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held else query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
