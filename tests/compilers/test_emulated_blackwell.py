@@ -52,6 +52,7 @@ def test_results_and_findings(case: Case, tmp_path: Path) -> None:
     for run in runs.values():
         told = [f.message for f in run.findings]
         assert not [m for m in told if not any(words in m for words in BY_LETTER)]
+        assert all(f.severity == "letter" for f in run.findings)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "pytest tests/foreign/test_audit_flashmla.py",
     ): "it is a part of the test suite",
     (
+        "ptx_arithmetic.md",
+        "pytest -s tests/foreign/test_tcgen05_models.py",
+    ): "it is a part of the test suite",
+    (
         "foreign_ptx.md",
         "pytest tests/foreign/test_emulate_flashmla.py",
     ): "it is a part of the test suite",

@@ -177,6 +177,21 @@ bar.sync 0; ld.shared.u32 %r10, [other];
     assert ran.kinds() == ["TENSOR_MISUSE"]
 
 
+def test_columns_are_used_behind_their_allocation() -> None:
+    """Warp 1 knows the address without being told, but not that the columns are there."""
+    use = "@!%p1 tcgen05.st.sync.aligned.32x32b.x1.b32 [0x200000], {%r1};\n"
+    body = use + "tcgen05.wait::st.sync.aligned;"
+    made = text(body, parameters="")
+    assert not run(made, block=(64, 1, 1)).findings
+    behind = "bar.sync 0; ld.shared.u32 %r10, [where];\n"
+    early = made.replace(behind, "").replace(use, use + behind)
+    for mode in ("latest", "drawn"):
+        ran = run(early, block=(64, 1, 1), mode=mode)
+        (found,) = [f for f in ran.findings if f.kind == "RACE"]
+        assert (found.c, found.warp, found.other_warp) == (2, 1, 0)
+        assert "tcgen05.st" in found.text and "tcgen05.alloc" in found.other
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -267,6 +267,7 @@ MUTANTS = {
     "dealloc": ("tcgen05.dealloc", ("", ""), ("TENSOR_MISUSE", 2)),
     "proxy fence": ("fence.proxy.async", ("", ""), ("RACE", 2)),
     "other lanes": ("", ("shl.b32 %r7, %r7, 21", "shl.b32 %r7, %r7, 22"), ("TENSOR_MISUSE", 2)),
+    "wait::ld, before it is freed": ("wait::ld", ("", ""), ("RACE", 2)),
     "fewer columns": ("", ("[where], 512", "[where], 32"), ("TENSOR_MISUSE", 2)),
     "freed twice as much": ("", ("%r10, 512;", "%r10, 256;"), ("TENSOR_MISUSE", 2)),
 }  # fmt: skip
@@ -294,5 +295,8 @@ def test_a_missing_commit_is_a_deadlock_and_a_missing_wait_does_harm() -> None:
     both = [image(raw(a[:64]), PLAIN[1], raw(b[16 * i :][:16]), PLAIN[1]) for i in range(2)]
     pair = Product(word(128, 32, a=1, b=1), 16, PLAIN[0], PLAIN[0], tuple(both), group=2)
     assert pair.run()[1].ended
-    _, ran = replace(pair, instead=("mov.u16 %h1, 3", "mov.u16 %h1, 1")).run()
-    assert not ran.ended  # the mask leaves out the other CTA, which waits for ever
+    for mask in (1, 2):  # leaves out a CTA, which waits for ever
+        _, ran = replace(pair, instead=("mov.u16 %h1, 3", f"mov.u16 %h1, {mask}")).run()
+        assert not ran.ended and not ran.fault
+    _, ran = replace(pair, instead=("mov.u16 %h1, 3", "mov.u16 %h1, 7")).run()
+    assert ran.fault == "FAULT_SHARED"  # there is no third

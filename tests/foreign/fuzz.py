@@ -38,8 +38,9 @@ SHARE = {  # of all cases
     "words": 0.1,
 }
 PTX_SHARE = {
-    "ptx pieces": 0.4,
-    "ptx kernels": 0.3,
+    "ptx pieces": 0.3,
+    "ptx kernels": 0.25,
+    "ptx tensors": 0.15,
     "ptx files": 0.05,
     "ptx noise": 0.1,
     "ptx launches": 0.15,

@@ -20,8 +20,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from ptx_fuzz_kernels import FRAME, KERNELS, LAUNCH, LAUNCHED
-from ptx_fuzz_text import EXTREMES, noisy, rearranged, statement
+from ptx_fuzz_kernels import FRAME, KERNELS, LAUNCH, LAUNCHED, TENSOR_FRAME
+from ptx_fuzz_text import EXTREMES, changed, noisy, rearranged, statement, tensor
 from ptx_guards import guarded
 
 from mlagen.emulator import Argument, Buffer, Launch, Settings, TensorMap, emulate
@@ -78,10 +78,10 @@ def _frame(body: list[str], source: random.Random) -> str:
     return FRAME.replace("BODY", "\n".join(lines))
 
 
-def _translates(line: str) -> bool:
-    """Whether the emulator takes the frame with this statement alone."""
+def _translates(text: str) -> bool:
+    """Whether the emulator takes a text."""
     try:
-        module = read_ptx(_frame([line], random.Random(0)))
+        module = read_ptx(text)
         translate(module, module.entries[0])
     except MlagenError:
         return False
@@ -97,7 +97,24 @@ def _pool(number: int) -> list[str]:
     found: list[str] = []
     while len(found) < 160:
         line = statement(4, source)
-        if _translates(line):
+        if _translates(_frame([line], random.Random(0))):
+            found.append(line)
+    return found
+
+
+def _tensor_frame(body: list[str], group: str) -> str:
+    lines = "\n".join(f"{line};" for line in body) + "\nL0: L1: L2: L3:"
+    return TENSOR_FRAME.replace("BODY", lines).replace("GROUP", group)
+
+
+@functools.cache
+def _tensor_pool(group: str) -> list[str]:
+    """Statements with tcgen05 that the emulator takes."""
+    source = random.Random(f"tensors/{group}")
+    found: list[str] = []
+    while len(found) < 100:
+        line = tensor(group, source)
+        if _translates(_tensor_frame([line], group)):
             found.append(line)
     return found
 
@@ -119,6 +136,21 @@ def kernels(source: random.Random) -> Case:
 def files(source: random.Random) -> Case:
     """Whole kernels of schedules and compilers, with a few changes."""
     return Case(rearranged(source.choice(_files()), source.choice((1, 2, 4)), source))
+
+
+def tensors(source: random.Random) -> Case:
+    """tcgen05 in any order, with a few statements of other kinds."""
+    group = source.choice(("cta_group::1", "cta_group::1", "cta_group::2"))
+    count = source.choice((1, 2, 3, 5, 8, 16))
+    other = source.choice((0, 0.1, 0.3))
+    body = [
+        source.choice(_pool(0) if source.random() < other else _tensor_pool(group))
+        for _ in range(count)
+    ]
+    if source.random() < 0.2:
+        at = source.randrange(count)
+        body[at] = changed(body[at], source)
+    return Case(_tensor_frame(body, group))
 
 
 def noise(source: random.Random) -> Case:
@@ -179,6 +211,7 @@ CLASSES: dict[str, Callable[[random.Random], Case]] = {
     "ptx pieces": pieces,
     "ptx kernels": kernels,
     "ptx files": files,
+    "ptx tensors": tensors,
     "ptx noise": noise,
     "ptx launches": launches,
 }

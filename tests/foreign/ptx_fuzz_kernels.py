@@ -44,6 +44,15 @@ mov.b64 %rd4, gl; setp.eq.u32 %p1, %r0, 0; setp.lt.u32 %p2, %r0, 7; mov.u32 %r10
 FRAME = kernel(
     f"{_BEGIN}\nBODY\nret;", f".param .u64 p, .param .u64 q, .param .u32 n, {_MAPS}"
 ).replace("0d1;", "0d3FF0000000000000;")
+# All of tensor memory, its address in %r40.
+TENSOR_FRAME = FRAME.replace("sm_90a", "sm_100a").replace(
+    "BODY",
+    """setp.lt.u32 %p62, %r0, 32; mov.u32 %r41, sh; add.u32 %r41, %r41, 16368;
+@%p62 tcgen05.alloc.GROUP.sync.aligned.shared::cta.b32 [%r41], 512; bar.sync 0;
+ld.shared.u32 %r40, [%r41]; shr.u32 %r42, %r0, 5; shl.b32 %r42, %r42, 21; add.u32 %r42, %r42, %r40;
+BODY
+bar.sync 0; @%p62 tcgen05.dealloc.GROUP.sync.aligned.b32 %r40, 512;""",
+)
 _WAIT = """
 W: mbarrier.try_wait.parity.shared.b64 %p3, [bar], %r10; @!%p3 bra W;
 """

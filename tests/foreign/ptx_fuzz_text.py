@@ -182,6 +182,93 @@ def mma(source: random.Random) -> str:
     )
 
 
+_CELLS = ("%r40", "%r42", "%r42", "%r40+1", "%r42+256", "%r42+0x100000", "%r40+448", "0", "511")
+
+
+def _cell(source: random.Random) -> str:
+    """An address in tensor memory, mostly."""
+    return f"[{source.choice((*_CELLS, register(source), source.choice(EXTREMES[:36])))}]"
+
+
+def _moved(source: random.Random) -> str:
+    shape, each = source.choice(
+        (("32x32b", 1), ("16x64b", 1), ("16x128b", 2), ("16x256b", 4), ("16x32bx2", 1))
+    )
+    times = 1 << source.randrange(8)
+    count = each * times + source.choice((0, 0, 0, 0, 0, 0, -1, 1))
+    registers = "{" + ", ".join(f"%r{i % 39}" for i in range(count)) + "}"
+    apart = f", {source.choice((0, 1, 8, 256, 511, 512))}" * (shape == "16x32bx2")
+    head = f"sync.aligned.{shape}.x{times}"
+    if source.random() < 0.5:
+        half = source.choice(("", "", ".pack::16b"))
+        return f"tcgen05.ld.{head}{half}.b32 {registers}, {_cell(source)}{apart}"
+    half = source.choice(("", "", ".unpack::16b"))
+    return f"tcgen05.st.{head}{half}.b32 {_cell(source)}{apart}, {registers}"
+
+
+def _descriptor(source: random.Random) -> tuple[str, str]:
+    """A matrix descriptor into a register, and the register."""
+    name = f"%rd{source.randrange(50, 60)}"
+    value = source.choice((64, source.randrange(1 << 14))) | 1 << 46
+    value |= source.choice((8, 1, 64, source.randrange(1 << 14))) << 16
+    value |= source.choice((16, 64, 32, source.randrange(1 << 14))) << 32
+    value |= source.choice((0, 2, 4, 6, source.randrange(8))) << 61
+    return f"mov.b64 {name}, {hex(value)}", name
+
+
+def _tensor_product(group: str, source: random.Random) -> str:
+    kind, formats = source.choice(
+        (("f16", (0, 1)), ("tf32", (2,)), ("f8f6f4", (0, 1, 3, 4, 5)), ("i8", (0, 1)))
+    )
+    a, b = source.choice(formats), source.choice(formats)
+    rows, columns = source.choice((2, 4, 8, 8, 16, 5)), source.choice((1, 2, 4, 8, 16, 32, 63))
+    word = source.choice((1, 1, 0, 2)) << 4 | (a if kind != "f16" else b) << 7 | b << 10
+    word |= source.choice((0, 0, 0, 1, 2, 3)) << 15 | columns << 17 | rows << 24
+    word |= source.choice((0, 0, 0, 1, 4, 8, 1 << 13, 1 << 30))
+    first, left = _descriptor(source)
+    second, right = _descriptor(source)
+    left = _cell(source) if source.random() < 0.3 else left
+    ws = source.choice(("", "", ".ws"))
+    masks = ""
+    if source.random() < 0.2:
+        count = source.choice((4, 8))
+        masks = ", {" + ", ".join(f"%r{i}" for i in range(count)) + "}"
+    scale = source.choice(("", "", "", ", 3"))
+    return (
+        f"{first}; {second}; @%p1 tcgen05.mma{ws}.{group}.kind::{kind} {_cell(source)}, {left}, "
+        f"{right}, {word}{masks}, {source.choice(('1', '0', '%p1'))}{scale}"
+    )
+
+
+def tensor(group: str, source: random.Random) -> str:
+    """A tcgen05 of any kind."""
+    kind = source.random()
+    if kind < 0.3:
+        return _moved(source)
+    if kind < 0.6:
+        return _tensor_product(group, source)
+    if kind < 0.75:
+        made, name = _descriptor(source)
+        shape = source.choice(
+            ("128x256b", "128x128b", "64x128b.warpx2::02_13", "64x128b.warpx2::01_23",
+             "32x128b.warpx4", "4x256b")
+        )  # fmt: skip
+        return f"{made}; @%p1 tcgen05.cp.{group}.{shape} {_cell(source)}, {name}"
+    done = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster"
+    columns = source.choice((32, 64, 512, 31, 1024, "%r5"))
+    return source.choice((
+        f"@%p1 {done}.b64 [%r2]",
+        f"@%p1 {done}.multicast::cluster.b64 [%r2], %h1",
+        f"{done}.multicast::cluster.b64 [%r2], {register(source)}",
+        f"{done}.b64 [{register(source)}]",
+        "tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned",
+        "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync",
+        f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned",
+        f"tcgen05.dealloc.{group}.sync.aligned.b32 %r40, {columns}",
+        f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%r41], {columns}",
+    ))  # fmt: skip
+
+
 def statement(labels: int, source: random.Random) -> str:
     """One more statement: a piece as it is or changed, a matrix instruction, a branch."""
     kind = source.random()

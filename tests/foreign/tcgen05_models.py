@@ -87,8 +87,8 @@ class MmaSim:
     name = "microsoft/MMA-Sim"
 
     def __init__(self):
-        self.torch = pytest.importorskip("torch", reason="MMA-Sim needs torch")
         self.model = package("mmasim.simulator.nv_ptx")
+        self.torch = pytest.importorskip("torch")
 
     def tensor(self, kind, words):
         """Words as a tensor of their format."""

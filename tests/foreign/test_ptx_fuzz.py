@@ -12,7 +12,11 @@ from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.ptx import layout as y
 from mlagen.errors import MlagenError
 
-APART = {"ptx pieces": 120, "ptx kernels": 120}  # what is executed, in a process of its own
+APART = {
+    "ptx pieces": 120,
+    "ptx kernels": 120,
+    "ptx tensors": 40,
+}  # what is executed, in a process of its own
 HERE = {"ptx noise": 120, "ptx launches": 120}
 
 

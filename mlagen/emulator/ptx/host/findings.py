@@ -237,6 +237,7 @@ def cut(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:42]}...{name[-15:]}"
 
 
+_ALLOC = "tcgen05.alloc"
 # Of a pair: its kind, what the later side does, what the earlier one did.
 _RACES = {
     order.AFTER_WRITE_READ: ("race-raw", "reads", "writes"),
@@ -248,6 +249,8 @@ _RACES = {
 def _race(raw: Raw) -> Told:
     address, pair, _ = raw.numbers
     _, now, before = _RACES[pair & 3]
+    if _ALLOC in raw.there and raw.run.cell(address) is not None:
+        before = "allocates"
     place = raw.run.shared(address) if address < 1 << 40 else raw.run.memory.place_of(address)[1]
     if pair & order.PROXY:
         needs = "fence.proxy.async"
@@ -278,6 +281,8 @@ def _completion(instruction: Instruction | None) -> str:
     which = ".".join(instruction.parts[:2]) if instruction else ""
     if which in ("tcgen05.ld", "tcgen05.st"):
         return f"tcgen05.wait::{which[-2:]} and a barrier"
+    if which == _ALLOC:
+        return "an mbarrier or a barrier"
     return "tcgen05.commit and a wait for its mbarrier"
 
 

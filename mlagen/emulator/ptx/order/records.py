@@ -195,6 +195,18 @@ def take(context: int) -> int:
 
 
 @compiled
+def record_of_one(context: int, read: int) -> int:
+    """Number of a record of words that nobody has written and one access has read."""
+    made = take(context)
+    record = record_at(load_i64(context, y.C_RECORDS), made)
+    store_i64(record, RECORD_TURN, 0)
+    store_i64(record, RECORD_WRITE, 0)
+    store_i64(record, RECORD_READS, 1)
+    store_i64(record, RECORD_FIRST, read)
+    return made
+
+
+@compiled
 def alike(record: int, other: int) -> bool:
     """Whether two records say the same."""
     count = load_i64(record, RECORD_READS)

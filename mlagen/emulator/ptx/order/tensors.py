@@ -24,11 +24,14 @@ from mlagen.emulator.ptx.order.layout import (
     COMPONENT_BITS,
     LOADED,
     LOADED_FENCED,
+    ROW_AT,
     STORED,
     STORED_FENCED,
     TENSOR,
     TENSOR_BEGUN,
 )
+from mlagen.emulator.ptx.state import cta_of, program_row
+from mlagen.emulator.ptx.tensor.layout import PAIR
 
 # Who accesses, beside 0 (a warp) and 1 (an agent, through the async proxy): tcgen05.ld and .st of a
 # warp, the pipe of tcgen05.mma and .cp.
@@ -72,7 +75,12 @@ def tensor_order(context: int, warp: int, before: int, agent: int) -> int:
         if other == warp or load_i64(after, fenced) >= clock:
             return ORDERED
         return BUT_FENCES
-    return ORDERED if known or other == warp else UNORDERED
+    if known or other == warp:
+        return ORDERED
+    # What is left has allocated or freed. The blocks of a pair do that together.
+    flags = load_i64(program_row(context, before >> ROW_AT), y.P_FLAGS)
+    apart = cta_of(context, other) != cta_of(context, warp)
+    return ORDERED if apart and flags & PAIR != 0 else UNORDERED
 
 
 @compiled

@@ -9,7 +9,7 @@ from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place
 from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.clocks import GENERIC, clocks_of, own
 from mlagen.emulator.ptx.order.meeting import WRITE, packed
-from mlagen.emulator.ptx.order.records import shadow_of
+from mlagen.emulator.ptx.order.records import record_of_one, shadow_of
 from mlagen.emulator.ptx.state import cta_of, fault, first_lane, give_way, moved, program_row
 from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor.cells import (
@@ -41,8 +41,15 @@ def good_columns(columns: int) -> bool:
 
 
 @compiled
-def forget(context: int, cta: int, first: int, columns: int) -> None:
-    """Cells that nobody has written."""
+def forget(context: int, warp: int, row: int, first: int, columns: int) -> None:
+    """Cells that nobody has written, and that `warp` has allocated: as a read of its own, which
+    what others do with them has to come after."""
+    cta = cta_of(context, warp)
+    record = 0
+    if load_i64(context, y.C_SANITIZE) != 0:
+        number = own(context, warp, GENERIC)
+        clock = load_i64(clocks_of(context, warp), number) + 1
+        record = record_of_one(context, packed(row, number, clock, 15))
     for lane in range(t.LANES):
         address = (lane << 16) | first
         host = cell_host(context, cta, address)
@@ -51,7 +58,7 @@ def forget(context: int, cta: int, first: int, columns: int) -> None:
         if load_i64(context, y.C_SANITIZE) != 0:
             shadow = shadow_of(context, cell_place(context, cta, address))
             for i in range(columns):
-                store_u32(shadow, i, uint32(0))
+                store_u32(shadow, i, uint32(record))
 
 
 @compiled
@@ -83,7 +90,7 @@ def allocate(context: int, warp: int, row: int, mask: int) -> int:
         store_i64(words, t.TC_OWNER + unit, first + 1)
     store_i64(words, t.TC_UNITS + first, count)
     store_i64(words, t.TC_ROW + first, row)
-    forget(context, cta, first * t.UNIT, columns)
+    forget(context, warp, row, first * t.UNIT, columns)
     if load_i64(context, y.C_SANITIZE) != 0:
         temp = load_i64(context, y.C_TEMP)
         store_i64(temp, lane, where)
