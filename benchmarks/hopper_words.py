@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 from mlagen.emulator.ptx.arithmetic.packing import packed, smooth  # noqa: E402
 from mlagen.emulator.ptx.arithmetic.words import INPUT_SETS, InputSet, drawn  # noqa: E402
 from mlagen.launch.cuda_driver import CudaDriver  # noqa: E402
-from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas  # noqa: E402
+from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas  # noqa: E402
 
 SCHEMA = "mlagen.benchmark.hopper_words/1"
 KEPT_TILES, DIGEST_TILES = 64, 128

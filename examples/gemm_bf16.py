@@ -29,7 +29,7 @@ from gemm.sm_90a import PipelinedGemm, rows_of
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.family import register
 from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles
-from mlagen.targets.sm_90a.dsl import release
+from mlagen.targets.nvidia.dsl import release
 
 register(GEMM)
 

@@ -24,7 +24,7 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.errors import ConfigError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
 
 ROWS = 64  # of one wgmma
 # wgmma descriptor of a K-major operand: 128-byte swizzle, 8 rows are 1024 bytes.

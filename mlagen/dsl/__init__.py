@@ -2,7 +2,7 @@
 
 A schedule says which operations its tile loop holds and what stands around it. How roles share
 work, what lies in their memory and what they wait for differs from target to target: those words
-are in `mlagen.targets.gfx950.dsl` and `mlagen.targets.sm_90a.dsl`. Nothing here prints assembly.
+are in `mlagen.targets.gfx950.dsl` and `mlagen.targets.nvidia.dsl`. Nothing here prints assembly.
 """
 
 from mlagen.dsl.builder import Cluster

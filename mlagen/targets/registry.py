@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from mlagen.artifact import Artifact
 
-FOLDERS = {"gfx950": "mlagen.targets.gfx950", "sm_90a": "mlagen.targets.sm_90a"}
-EMULATED = ("gfx950", "sm_90a")  # have an emulator: their code runs without the hardware
+FOLDERS = {"gfx950": "mlagen.targets.gfx950", "sm_90a": "mlagen.targets.sm_90a",
+           "sm_100a": "mlagen.targets.sm_100a"}  # fmt: skip
+EMULATED = ("gfx950", "sm_90a", "sm_100a")  # have an emulator: their code runs without the hardware
 MODELLED = ("gfx950",)  # have a cycle model
 
 

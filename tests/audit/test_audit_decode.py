@@ -10,7 +10,7 @@ from mlagen.audit.ptx import Given, audit_ptx, read_manifest
 from mlagen.codegen import build
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.targets.sm_90a.codegen.runs import every
+from mlagen.targets.nvidia.codegen.runs import every
 
 # Problems; knobs that are not the default; None where the audit follows all paths, else how many.
 FORMS = (

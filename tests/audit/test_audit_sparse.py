@@ -9,14 +9,14 @@ from mlagen.audit.ptx import Given, audit_ptx, read_manifest
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
 def made(folder, name, problem):
     """Its text and what lies beside it; ptxas is not asked."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         artifact = build(name, problem)
     write_artifact(artifact, folder)
     return artifact.text, Given(beside=read_manifest(folder / "manifest.json"))

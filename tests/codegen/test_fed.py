@@ -9,9 +9,9 @@ from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.codegen.schedules import load
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.targets.sm_90a.codegen.derive import WAITS, check_pipelines, looped
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.nvidia.codegen.derive import WAITS, check_pipelines, looped
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.thin import plan
 
 PROBLEM = MlaSparseDecodeConfig(num_heads=64, rows="v32")
 

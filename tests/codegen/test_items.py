@@ -11,13 +11,13 @@ from mlagen.codegen.schedules import load
 from mlagen.dsl import Tile, Value
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.sm_90a.codegen import derive as deriving
-from mlagen.targets.sm_90a.codegen import proof as proving
-from mlagen.targets.sm_90a.codegen.derive import WAITS, derive
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.runs import Line, every, item_runs, walk
-from mlagen.targets.sm_90a.codegen.thin import plan
-from mlagen.targets.sm_90a.dsl.smem import Scratch
+from mlagen.targets.nvidia.codegen import derive as deriving
+from mlagen.targets.nvidia.codegen import proof as proving
+from mlagen.targets.nvidia.codegen.derive import WAITS, derive
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.runs import Line, every, item_runs, walk
+from mlagen.targets.nvidia.codegen.thin import plan
+from mlagen.targets.nvidia.dsl.smem import Scratch
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

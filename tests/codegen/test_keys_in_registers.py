@@ -8,9 +8,9 @@ import pytest
 from mlagen.codegen.schedules import load
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.sm_90a.codegen.derive import looped
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.nvidia.codegen.derive import looped
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.thin import plan
 
 FORMS = [
     ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(16, rows="e4m3")),

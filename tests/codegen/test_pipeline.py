@@ -8,11 +8,11 @@ from mlagen.codegen.expand import expand_loop
 from mlagen.dsl import Access, Operation, RingTile, Value, bind, copy, record, schedule, tiles
 from mlagen.dsl.signature import Signature, TensorMap, pack
 from mlagen.errors import CapacityError, ProofError, ScheduleError
-from mlagen.targets.sm_90a.codegen.derive import derive
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.runs import parts, section, straight
-from mlagen.targets.sm_90a.dsl import release
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSpace
+from mlagen.targets.nvidia.codegen.derive import derive
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.runs import parts, section, straight
+from mlagen.targets.nvidia.dsl import release
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSpace
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,14 @@ from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
-from mlagen.targets.sm_90a.codegen.build import prove_pipeline
-from mlagen.targets.sm_90a.codegen.derive import check_pipelines, derive
-from mlagen.targets.sm_90a.codegen.effects import Unknown, effect_of
-from mlagen.targets.sm_90a.codegen.flow import check_flow
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.text import print_streams
-from mlagen.targets.sm_90a.codegen.words import check_words
-from mlagen.targets.sm_90a.dsl import release
+from mlagen.targets.nvidia.codegen.build import prove_pipeline
+from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
+from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
+from mlagen.targets.nvidia.codegen.flow import check_flow
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.text import print_streams
+from mlagen.targets.nvidia.codegen.words import check_words
+from mlagen.targets.nvidia.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE, MERGE = ROOT / "schedules/mla_decode_sm90.py", ROOT / "schedules/mla_decode_merge_sm90.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen.schedules import load, names
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 LARGE = 16  # registers: operands and accumulators; addresses and row state are the operations'

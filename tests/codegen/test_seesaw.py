@@ -12,10 +12,10 @@ from mlagen.codegen.schedules import load
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.sm_90a.codegen.derive import WAITS, derive, looped
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.runs import Loop
-from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.nvidia.codegen.derive import WAITS, derive, looped
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.runs import Loop
+from mlagen.targets.nvidia.codegen.thin import plan
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

@@ -19,7 +19,7 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.schedules.mla_decode_merge_sm90 import mla_decode_merge_sm90
 from mlagen.targets import registry
 from mlagen.targets.sm_90a.limits import SM_90A
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.targets.sm_90a.target import Hopper
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
@@ -36,7 +36,7 @@ def sm_95x(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (ModuleType("sm_95x"), limits, target):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(registry.FOLDERS, "sm_95x", "sm_95x")
-    generator = "mlagen.targets.sm_90a.codegen.build"
+    generator = "mlagen.targets.nvidia.codegen.build"
     monkeypatch.setattr(f"{generator}.find_ptxas", lambda target: Tools((), "none", ()))
     monkeypatch.setattr(f"{generator}.assemble_ptx", lambda text, **named: UNASSEMBLED)
 

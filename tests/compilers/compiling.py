@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from mlagen.targets.sm_90a.ptxas import find_ptxas
+from mlagen.targets.nvidia.ptxas import find_ptxas
 
 # The version of PTX that ptxas 13.0 reads: the one that mlagen's extra `nvidia` brings.
 PTX_VERSION = 90

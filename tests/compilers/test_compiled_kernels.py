@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlagen.errors import MissingError, ScheduleError
-from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas
+from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas
 
 pytest.importorskip("triton", reason="Triton (mlagen[triton]) is not installed")
 try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.errors import MissingError
-from mlagen.targets.sm_90a.ptxas import find_ptxas
+from mlagen.targets.nvidia.ptxas import find_ptxas
 
 pytest.importorskip("triton", reason="Triton (mlagen[triton]) is not installed")
 pytest.importorskip("numba", reason="the emulator's compiler (mlagen[emulator]) is not installed")

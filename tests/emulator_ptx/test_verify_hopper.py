@@ -8,7 +8,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
@@ -16,7 +16,7 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 def built(name, problem, **knobs):
     """The artifact with its PTX, which is what is executed; ptxas is not asked."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(name, problem, knobs=knobs)
 
 

@@ -13,7 +13,7 @@ from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.ptx.kernel import Kernel
 from mlagen.mutation.ptx.makers import make_mutants
 from mlagen.ptx import read_ptx
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 from mlagen.verify.run import trial_of
 
@@ -33,7 +33,7 @@ ONCE_ROUND = [
 def artifact():
     schedule = load(str(FILE), "sm_90a")
     unassembled = PtxasResult(b"", "", 0, 0, 0, 0, ())
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=unassembled):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=unassembled):
         return build(schedule, schedule.problem_type())
 
 

@@ -52,10 +52,10 @@ def _files() -> list[str]:
     from mlagen.codegen import build
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-    from mlagen.targets.sm_90a.ptxas import PtxasResult
+    from mlagen.targets.nvidia.ptxas import PtxasResult
 
     unassembled = PtxasResult(b"", "", 0, 0, 0, 0, ())
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=unassembled):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=unassembled):
         made = [
             build("mla_decode_sm90", MlaDecodeConfig(16)),
             build("mla_decode_merge_sm90", MlaDecodeMergeConfig(20)),

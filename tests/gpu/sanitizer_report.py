@@ -176,7 +176,7 @@ SPARSE = dict.fromkeys(sanitized_sparse.FORMS, ALONE)
 def exchange() -> Any:
     """The artifact of EXCHANGE."""
     from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
-    from mlagen.targets.sm_90a.ptxas import assemble_ptx
+    from mlagen.targets.nvidia.ptxas import assemble_ptx
 
     code = assemble_ptx(EXCHANGE, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
     manifest = Manifest(
@@ -270,7 +270,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
 def written(artifact: Any, text: str, folder: Path) -> Path:
     """The artifact with another text, assembled, in the folder."""
     from mlagen.artifact import sha256, write_artifact
-    from mlagen.targets.sm_90a.ptxas import assemble_ptx
+    from mlagen.targets.nvidia.ptxas import assemble_ptx
 
     code = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
     manifest = msgspec.structs.replace(

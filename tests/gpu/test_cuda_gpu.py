@@ -12,7 +12,7 @@ from mlagen.artifact import Arg, Artifact, Resources
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, LaunchRefused
 from mlagen.targets.sm_90a.limits import SM_90A
-from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas
+from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas
 
 
 @pytest.fixture(scope="module")

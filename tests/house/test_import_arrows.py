@@ -27,8 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "targets": {"artifact"},  # limits, and the registry
     "targets.gfx950": GENERATOR | {"targets.gfx950.dsl"},
     "targets.gfx950.dsl": {"dsl", "targets"},
-    "targets.sm_90a": GENERATOR | {"inspect", "ptx", "targets.sm_90a.dsl"},
-    "targets.sm_90a.dsl": {"artifact", "dsl", "targets"},
+    "targets.sm_90a": GENERATOR | {"inspect", "ptx", "targets.nvidia.dsl"},
+    "targets.nvidia.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
     "family": {"artifact", "launch", "problem"},
     "attention": {
@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
         "problem",
         "targets",
         "targets.gfx950.dsl",
-        "targets.sm_90a.dsl",
+        "targets.nvidia.dsl",
     },
     "families": {
         "artifact",
@@ -55,9 +55,9 @@ ARROWS: dict[str, set[str]] = {
         "tune",
         "targets",
         "targets.gfx950.dsl",
-        "targets.sm_90a.dsl",
+        "targets.nvidia.dsl",
     },
-    "schedules": {"families", "attention", "dsl", "targets.gfx950.dsl", "targets.sm_90a.dsl"},
+    "schedules": {"families", "attention", "dsl", "targets.gfx950.dsl", "targets.nvidia.dsl"},
     "templates": set(),
     "artifact": set(),
     "codegen": {"problem", "dsl", "targets", "artifact"},

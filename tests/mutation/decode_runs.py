@@ -21,7 +21,7 @@ from mlagen.family import MutantCall
 from mlagen.mutation.ptx.runs import Outputs, Runs
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 _APART = 1 << 38
@@ -31,7 +31,7 @@ _MAP_DTYPES = {"bf16": "bf16", "fp8_e4m3": "u8", "uint8": "u8"}
 @cache
 def decode(knobs: tuple[tuple[str, Any], ...] = (), **fields: Any) -> Artifact:
     """The decode kernel; what ptxas makes of it is not asked, which takes most of a build."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs=dict(knobs))
 
 

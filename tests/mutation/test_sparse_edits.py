@@ -14,7 +14,7 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
@@ -69,7 +69,7 @@ KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
 @cache
 def kernel(which: str) -> Artifact:
     name, problem, knobs = KERNELS[which]
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(name, problem, knobs=knobs)
 
 

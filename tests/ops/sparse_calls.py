@@ -13,14 +13,14 @@ from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
 from mlagen.request import build_artifact
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
 @cache
 def _artifact(name: str, fields: tuple[tuple[str, Any], ...]) -> Any:
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build_artifact(name, dict(fields), {})
 
 

@@ -18,7 +18,7 @@ from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
@@ -27,7 +27,7 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 def text(name, problem, knobs=()):
     """The kernel's PTX. It is emulated: what ptxas makes of it is not asked, which takes most of a
     build."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(name, problem, knobs=dict(knobs)).text
 
 

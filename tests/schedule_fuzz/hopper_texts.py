@@ -32,7 +32,7 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import Expected, compare
 from mlagen.problem.formats import BF16, scale_log2e
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
@@ -81,7 +81,7 @@ class OfKind:
 
 def unassembled(function: Any, problem: Any, knobs: dict[str, Any]) -> Artifact:
     """The kernel with its PTX, which is emulated: what ptxas makes of it is not asked."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(function, problem, knobs=knobs)
 
 

@@ -15,15 +15,15 @@ from mlagen.artifact import SourceLine
 from mlagen.codegen.tools import Tools
 from mlagen.doctor import examine
 from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
-from mlagen.targets.sm_90a import ptxas
-from mlagen.targets.sm_90a.ptxas import (
+from mlagen.targets.nvidia import ptxas
+from mlagen.targets.nvidia.ptxas import (
     TOOLS,
     assemble_ptx,
     find_ptxas,
     ptxas_flags,
 )
-from mlagen.targets.sm_90a.ptxas_messages import Message, parse
-from mlagen.targets.sm_90a.wgmma_flow import Touch, touches
+from mlagen.targets.nvidia.ptxas_messages import Message, parse
+from mlagen.targets.nvidia.wgmma_flow import Touch, touches
 
 # Once for each release that is here: their words differ.
 FOUND = {tried.tools.version: tried.tools for tried in TOOLS.every("sm_90a") if tried.tools}

@@ -20,6 +20,7 @@ class Sm100a:
     name: str = "sm_100a"
     compute_capability: tuple[int, int] = (10, 0)  # code for sm_100a runs on exactly this (PTX ISA)
     ptx_version: tuple[int, int] = (8, 6)  # first .version with tcgen05 (PTX ISA)
+    ptx_version_clusters: tuple[int, int] = (8, 6)  # has st.async too (PTX ISA)
 
     warp_size: int = 32
     warpgroup_warps: int = 4  # tcgen05.ld and .st: the warp's number modulo 4 (PTX ISA)

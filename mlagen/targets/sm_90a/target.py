@@ -10,10 +10,10 @@ from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.codegen.tools import Search
 from mlagen.dsl import ScheduleFunction
-from mlagen.targets.sm_90a import ptxas
-from mlagen.targets.sm_90a.codegen import build
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
-from mlagen.targets.sm_90a.dsl.pipeline import run_pipelined
+from mlagen.targets.nvidia import ptxas
+from mlagen.targets.nvidia.codegen import build
+from mlagen.targets.nvidia.dsl import PipelineSchedule
+from mlagen.targets.nvidia.dsl.pipeline import run_pipelined
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Hopper:
         return build.build(schedule, templates, allow_unproved=allow_unproved)
 
     def view(self, schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
-        from mlagen.targets.sm_90a.view import view
+        from mlagen.targets.nvidia.view import view
 
         return view(schedule, templates)
 

@@ -8,7 +8,7 @@ from fuzz_rows import Folding, Gfx950Rows, HopperRows
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.targets.gfx950.dsl import cluster, interleave, only, read, roles
-from mlagen.targets.sm_90a.dsl import release
+from mlagen.targets.nvidia.dsl import release
 
 
 @schedule(problem=Folding, target="gfx950", templates="templates")

@@ -24,8 +24,8 @@ from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
-from mlagen.targets.sm_90a.dsl.smem import TmaTile
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
+from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 ROW_THREADS = 4  # that load a row together
 ROOM_BOXES = 2  # of 64 columns of e4m3, or one of bf16, which a room in registers is for

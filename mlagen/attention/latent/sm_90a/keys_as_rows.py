@@ -34,7 +34,7 @@ from mlagen.dsl import (
     record,
 )
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
 
 STEP = 16  # keys of a matrix instruction
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers

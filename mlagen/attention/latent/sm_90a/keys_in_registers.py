@@ -21,7 +21,7 @@ from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
 from mlagen.dsl import PipelineOrder, Tile, Value, by
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import PipelineSpace
+from mlagen.targets.nvidia.dsl import PipelineSpace
 
 OWN_KEYS = 2  # of a thread
 FRAGMENT = 16  # registers of operand A over 64 columns

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.problem import TILE, Form, LatentProblem
-from mlagen.targets.sm_90a.dsl import PipelineSpace
+from mlagen.targets.nvidia.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile
 RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together

@@ -32,8 +32,8 @@ from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, TILE, Form, La
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, own_registers, registers
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
-from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch, TmaTile
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
+from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight

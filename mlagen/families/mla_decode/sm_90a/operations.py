@@ -7,7 +7,7 @@ from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, can_persist, signature
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 ITEM = OwnRegisters("item", "item", ".b64", "work item of this block")
 # What a block of several items holds of the next one, in an item's last pass.

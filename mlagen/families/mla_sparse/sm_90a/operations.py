@@ -19,7 +19,7 @@ from mlagen.families.mla_sparse.sm_90a.signature import (
     decode_signature,
     signature,
 )
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 Keys = TypeVar("Keys", bound=KeysAsRows)
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")

@@ -15,7 +15,7 @@ from mlagen.dsl import Operation, PipelineOrder, Signature, Tile, Value, by, rec
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 PARTS = 2  # times 128 columns: what a lane loads at once is four
 # Tools find FlashMLA's kernel in a profile by this part of its name.

@@ -7,10 +7,10 @@ tried from the last to the first: out goes what the proof holds without.
 
 from __future__ import annotations
 
-from mlagen.targets.sm_90a.codegen.derive import derive, without
-from mlagen.targets.sm_90a.codegen.proof import PipelineProof, Prover
-from mlagen.targets.sm_90a.codegen.runs import Loop
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.codegen.derive import derive, without
+from mlagen.targets.nvidia.codegen.proof import PipelineProof, Prover
+from mlagen.targets.nvidia.codegen.runs import Loop
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 
 OPTIONAL = ("wait_full", "sync")
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from mlagen.codegen.expand import Bounds, Instance, expand_loop
 from mlagen.dsl import Cluster, Operation
-from mlagen.targets.sm_90a.dsl.pipeline import Stream
+from mlagen.targets.nvidia.dsl.pipeline import Stream
 
 AROUND = ("start", "item", "empty", "end")  # sections outside the passes of the loop
 SPAN = 4  # tile counts beyond the first looped one over which group waits are derived

@@ -1,13 +1,14 @@
 """sm_90a's own words: roles that are programs of their own, tiles in SMEM, mbarrier pipelines."""
 
-from mlagen.targets.sm_90a.dsl.pipeline import (
+from mlagen.targets.nvidia.dsl.pipeline import (
     PipelineSchedule,
     PipelineSpace,
     Stream,
     WarpRole,
     release,
 )
-from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline, Smem, TmaTile
+from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Smem, TmaTile
+from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
 
 __all__ = [
     "Exchange",
@@ -17,6 +18,8 @@ __all__ = [
     "Smem",
     "Stream",
     "TmaTile",
+    "Tmem",
+    "TmemRegion",
     "WarpRole",
     "release",
 ]

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 
 from mlagen.codegen.dataflow import Difference, Done, differences
 from mlagen.dsl import Operation, Part, PipelineOrder
-from mlagen.targets.sm_90a.codegen.derive import WAITS
-from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed
-from mlagen.targets.sm_90a.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
-from mlagen.targets.sm_90a.codegen.proof import Event, Way, events_of
-from mlagen.targets.sm_90a.codegen.runs import Line, Loop, offset
-from mlagen.targets.sm_90a.codegen.touches import COMING, ITEMS, TILES, Refused, Touches
-from mlagen.targets.sm_90a.codegen.words import orders_of
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
+from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
+from mlagen.targets.nvidia.codegen.proof import Event, Way, events_of
+from mlagen.targets.nvidia.codegen.runs import Line, Loop, offset
+from mlagen.targets.nvidia.codegen.touches import COMING, ITEMS, TILES, Refused, Touches
+from mlagen.targets.nvidia.codegen.words import orders_of
+from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 SECTIONS = ("prologue", "item", "tiles", "epilogue")
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlagen.dsl import Binding, Operation
-from mlagen.targets.sm_90a.codegen.emit import Cursor, Emitter
-from mlagen.targets.sm_90a.codegen.runs import (
+from mlagen.targets.nvidia.codegen.emit import Cursor, Emitter
+from mlagen.targets.nvidia.codegen.runs import (
     Loop,
     fetch_pass,
     head_pass,

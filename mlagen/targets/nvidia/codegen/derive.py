@@ -20,16 +20,21 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
-from mlagen.codegen.expand import loop_bounds
+from mlagen.codegen.expand import Bounds, loop_bounds
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline
+from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, Stream
+from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline
+from mlagen.targets.nvidia.dsl.tmem import TmemRegion
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
+COMMIT = "pipeline/commit.ptx.j2"  # a release that waits for the products before it
+NO_LOOP = Bounds(0, 0, 0, 0, 1)  # of a role that acts before and after the tiles of others
 # Operations that are derived.
-WAITS = ("wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive")
+WAITS = (
+    "wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive", "commit", "wait_committed"
+)  # fmt: skip
 
 
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
@@ -49,6 +54,8 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
         fence = _read_by_matrix(schedule, exchange)
         steps = _exchange(schedule, stream, exchange, steps, fence)
         epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
+    for region in schedule.tmem.regions.values():
+        epilogue = _region(schedule, stream, region, epilogue)
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
     return looped(schedule, stream, prologue, steps, epilogue)
 
@@ -62,12 +69,14 @@ def looped(
 ) -> Loop:
     """The stream with these operations, and its group waits."""
     cluster = Cluster("loop", tuple(steps), 0, None, stream.line)
-    edge = loop_bounds([cluster], 1, stream.step)
+    edge = loop_bounds([cluster], 1, stream.step) if steps else NO_LOOP
     loop = Loop(
         stream, tuple(prologue), cluster, tuple(epilogue), edge, {}, None, schedule.persistent
     )
     if schedule.persistent:
         check_items(schedule, loop)
+    if schedule.tmem.capacity:  # commits tell when products are done
+        return loop
     groups, final, bound = _group_waits(schedule, loop)
     return replace(loop, groups=groups, final=final, bound=bound)
 
@@ -172,6 +181,11 @@ def _before_uses(
         for freed in [op for op in releases if op in mine]:
             _released_last(schedule, pipeline, mine, freed, steps)
         using = [op for op in mine if op not in releases]
+        if any(op.asynchronous for op in using) and schedule.tmem.capacity:
+            steps = [
+                _committed(schedule, op, pipeline) if op in mine and op in releases else op
+                for op in steps
+            ]
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
@@ -301,6 +315,57 @@ def _exchange(
             name = "arrive" if after else "arrive_and_wait"
             steps = [*steps[:index], _derived(at, name, exchange.name, context), *steps[index:]]
     return steps
+
+
+# ---- tensor memory ------------------------------------------------------------------------------
+
+
+def _committed(schedule: PipelineSchedule, freed: Operation, pipeline: Pipeline) -> Operation:
+    """A release that arrives when all products before it are done."""
+    asks = freed.context
+    more = {"barrier": pipeline.empty}
+    return replace(freed, template=COMMIT, context=lambda at: {**asks(at), **more})
+
+
+def _region(
+    schedule: PipelineSchedule, stream: Stream, region: TmemRegion, epilogue: list[Operation]
+) -> list[Operation]:
+    """The epilogue with the commit after the region's last product, or the wait before its first
+    read."""
+    context = {"barrier": region.barrier, "slot": 0, "phase": 0, "tensor": True}
+    everywhere = (*stream.prologue, *stream.items, *stream.loop, *stream.epilogue)
+    for op in everywhere:
+        for values, role, verb in (
+            (op.defines, region.producer, "writes"),
+            (op.uses, region.consumer, "reads"),
+        ):
+            if any(v.block == region.name for v in values) and stream.role.name != role:
+                raise ScheduleError(
+                    f"{schedule.file}:{op.line} {op} of role {stream.role.name!r} {verb} "
+                    f"{region.name!r}, which goes from {region.producer!r} to {region.consumer!r}"
+                )
+    writers = [op for op in everywhere if any(v.block == region.name for v in op.defines)]
+    readers = [op for op in everywhere if any(v.block == region.name for v in op.uses)]
+    for op in writers:
+        if op not in stream.loop or not op.asynchronous:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op} writes {region.name!r}; matrix products of the "
+                f"tile loop do"
+            )
+    for op in readers:
+        if op not in stream.epilogue:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op} reads {region.name!r} before the loop is done; it "
+                f"is handed over once, after the last product"
+            )
+    if writers:
+        return [_derived(replace(writers[-1], tile=None), "commit", region.name, context),
+                *epilogue]  # fmt: skip
+    if readers:
+        index = epilogue.index(readers[0])
+        wait = _derived(readers[0], "wait_committed", region.name, context, "wait")
+        return [*epilogue[:index], wait, *epilogue[index:]]
+    return epilogue
 
 
 def _derived(

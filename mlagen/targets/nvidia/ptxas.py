@@ -25,7 +25,8 @@ from mlagen.codegen.origin import Generated
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.sm_90a.limits import SM_90A
-from mlagen.targets.sm_90a.ptxas_messages import Message, explain, parse
+from mlagen.targets.sm_100a.limits import SM_100A
+from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
 
 WHEEL = "nvidia-cuda-nvcc"
 INSTALL_HINT = (
@@ -33,10 +34,10 @@ INSTALL_HINT = (
     "        or: a CUDA toolkit, 12.0 or newer"
 )
 # An instruction that only the target has: what assembles it can assemble our kernels.
-PROBE = (
-    f".version {'.'.join(map(str, SM_90A.ptx_version))}\n.target {{target}}\n.address_size 64\n"
-    ".entry probe() {{ wgmma.fence.sync.aligned; ret; }}\n"
-)
+OWN = {
+    SM_90A.name: (SM_90A.ptx_version, "wgmma.fence.sync.aligned"),
+    SM_100A.name: (SM_100A.ptx_version, "tcgen05.fence::before_thread_sync"),
+}
 _ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '([^']+)'", re.M)
 _STACK = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", re.M
@@ -164,6 +165,14 @@ def _from_wheel() -> Candidate:
     return Candidate(place, "wheel", missing=f"version {wheel.version} brings no ptxas")
 
 
+def _probe_text(target: str) -> str:
+    (major, minor), instruction = OWN.get(target, OWN[SM_90A.name])
+    return (
+        f".version {major}.{minor}\n.target {target}\n.address_size 64\n"
+        f".entry probe() {{ {instruction}; ret; }}\n"
+    )
+
+
 def _probe(candidate: Candidate, target: str) -> Tools | str:
     ((command,),) = candidate.commands
     done = run((command, "--version"))
@@ -173,7 +182,7 @@ def _probe(candidate: Candidate, target: str) -> Tools | str:
         return f"{command} --version does not run"
     with tempfile.TemporaryDirectory(prefix="mlagen-") as folder:
         work = Path(folder)
-        (work / "probe.ptx").write_text(PROBE.format(target=target))
+        (work / "probe.ptx").write_text(_probe_text(target))
         done = run((command, f"-arch={target}", "probe.ptx", "-o", "probe.cubin"), cwd=work)
     if done is None or done.returncode:
         return f"ptxas {release[1]} does not assemble for {target}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed
+from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 
 STEPS = 200_000  # of one run; the longest that is followed takes some ten thousand
 WORD = 1 << 32

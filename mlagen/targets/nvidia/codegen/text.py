@@ -10,11 +10,11 @@ from mlagen.artifact import SourceLine
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
 from mlagen.codegen.manifest import header
 from mlagen.codegen.templates import Templates
-from mlagen.targets.sm_90a.codegen.emit import Emitter
-from mlagen.targets.sm_90a.codegen.emit_items import ItemEmitter
-from mlagen.targets.sm_90a.codegen.runs import Loop
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
-from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch
+from mlagen.targets.nvidia.codegen.emit import Emitter
+from mlagen.targets.nvidia.codegen.emit_items import ItemEmitter
+from mlagen.targets.nvidia.codegen.runs import Loop
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
@@ -39,12 +39,7 @@ def render_pipeline(
         {
             **header(schedule),
             "symbol": schedule.symbol,
-            "ptx_version": ".".join(
-                map(
-                    str,
-                    SM_90A.ptx_version_clusters if schedule.blocks > 1 else SM_90A.ptx_version,
-                )
-            ),
+            "ptx_version": ".".join(map(str, schedule.ptx_version)),
             "blocks": schedule.blocks,
             "roles": _roles(schedule),
             "dispatch": [stream.role for stream in schedule.streams],
@@ -70,7 +65,11 @@ def render_pipeline(
                 )
                 if count
                 for slot in range(pipeline.depth)
-            ],
+            ]
+            + [(region.barrier, 1) for region in schedule.tmem.regions.values()],
+            "tmem": schedule.tmem if schedule.tmem.regions else None,
+            "tmem_map": _tmem_map(schedule),
+            "tmem_warp": _tmem_warp(schedule),
             "code": "\n".join(line.text for line in emitter.lines),
         },
         schedule.file,
@@ -97,6 +96,20 @@ def _roles(schedule: PipelineSchedule) -> list[str]:
             f"{role.registers} registers; tile i: {loop}"
         )
     return lines
+
+
+def _tmem_map(schedule: PipelineSchedule) -> list[str]:
+    return [
+        f"{region.column:3}..{region.column + region.columns - 1:3}  {region.name}: "
+        f"{region.producer} -> {region.consumer}, commit on {region.barrier:#07x}"
+        for region in schedule.tmem.regions.values()
+    ]
+
+
+def _tmem_warp(schedule: PipelineSchedule) -> int:
+    """The warp that allocates TMEM and gives it back."""
+    owner = schedule.tmem.owner
+    return next((s.role.warps.start for s in schedule.streams if s.role.name == owner), 0)
 
 
 def _smem_map(schedule: PipelineSchedule) -> list[str]:

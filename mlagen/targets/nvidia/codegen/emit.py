@@ -19,9 +19,9 @@ from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.templates import Templates
 from mlagen.dsl import Binding, Operation
 from mlagen.errors import ScheduleError, TemplateError
-from mlagen.targets.sm_90a.codegen.runs import Loop, common, left_early, offset, parts, straight
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.targets.sm_90a.dsl.smem import Pipeline
+from mlagen.targets.nvidia.codegen.runs import Loop, common, left_early, offset, parts, straight
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, Stream
+from mlagen.targets.nvidia.dsl.smem import Pipeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +94,9 @@ class Emitter:
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
+        if not loop.operations:
+            self._end(loop)
+            return
         few = [n for n in range(1, edge.first_looped) if straight(loop, n)]
         # Not one "equals" after the other: ptxas makes a table of those, which costs a load.
         self._code(stream, f"setp.le.u32 %done, %tiles, {int(bool(few))};",
@@ -183,6 +186,9 @@ class Emitter:
             self._code(loop.stream, "barrier.cluster.arrive.release;")
         for operation in loop.epilogue:
             self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
+        tmem, role = self.schedule.tmem, loop.stream.role
+        if role.name == tmem.owner:
+            self._render(loop.stream, "pipeline/free_tmem.ptx.j2", {"tmem": tmem, "own": role}, "")
         self._code(loop.stream, "bra EXIT;")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
@@ -299,7 +305,8 @@ class Emitter:
         self, stream: Stream, op: Operation, cursor: Cursor | None, where: str, at: Binding
     ) -> None:
         context: dict[str, Any] = {
-            "smem": "%smem", "tiles": "%tiles", "own": stream.role, **op.context(at)
+            "smem": "%smem", "tiles": "%tiles", "own": stream.role, "tmem": "%tmem",
+            **op.context(at),
         }  # fmt: skip
         if cursor is not None:
             context |= {"slot": cursor.slot, "phase": cursor.phase}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 
 def kernel_map(schedule: PipelineSchedule) -> KernelMap:

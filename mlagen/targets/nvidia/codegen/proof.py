@@ -27,11 +27,11 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 
 from mlagen.dsl import Operation
-from mlagen.targets.sm_90a.codegen.clocks import Access, Clock, NamedBarrier, Region, join
-from mlagen.targets.sm_90a.codegen.derive import WAITS
-from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, item_runs, walk
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
-from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline, Scratch, Smem
+from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Region, join
+from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch, Smem
 
 
 @dataclass(frozen=True)

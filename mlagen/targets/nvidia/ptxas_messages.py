@@ -157,7 +157,7 @@ def explain(
 def _suspects(message: Message, text: str) -> list[tuple[int, str]]:
     """Lines that may have caused a message that names none, with a note on each."""
     # Only a refusal needs to read PTX.
-    from mlagen.targets.sm_90a.wgmma_flow import lines_of, touches
+    from mlagen.targets.nvidia.wgmma_flow import lines_of, touches
 
     if "setmaxnreg" in message.text:
         found = [(line, "this one") for line in lines_of(text, "setmaxnreg")]

@@ -22,12 +22,12 @@ from mlagen.schedule_view.model import (
     title_of,
     unit_of,
 )
-from mlagen.targets.sm_90a.codegen.build import prove_pipeline
-from mlagen.targets.sm_90a.codegen.derive import WAITS
-from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed, PtxLine
-from mlagen.targets.sm_90a.codegen.map import kernel_map
-from mlagen.targets.sm_90a.codegen.runs import Loop
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.nvidia.codegen.build import prove_pipeline
+from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.emit import Emitter, Printed, PtxLine
+from mlagen.targets.nvidia.codegen.map import kernel_map
+from mlagen.targets.nvidia.codegen.runs import Loop
+from mlagen.targets.nvidia.dsl import PipelineSchedule
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PASS_END = "end of the pass"

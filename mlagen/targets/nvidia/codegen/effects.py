@@ -163,6 +163,8 @@ def _statement(text: str) -> Statement:
 def _writes_first(parts: Sequence[str], operands: Sequence[str], text: str) -> bool:
     if parts[0] in WRITES_FIRST:
         return True
+    if parts[0] == "tcgen05":
+        return parts[1] == "ld"
     if parts[0] in BARRIERS:
         return "red" in parts
     if parts[0] == "mbarrier":  # the barrier's address, or before it what tells of its phase

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mlagen.dsl import Operation, Part, PipelineOrder, Tile
-from mlagen.targets.sm_90a.codegen.runs import offset
-from mlagen.targets.sm_90a.dsl import PipelineSchedule
-from mlagen.targets.sm_90a.dsl.pipeline import Stream
+from mlagen.targets.nvidia.codegen.runs import offset
+from mlagen.targets.nvidia.dsl import PipelineSchedule
+from mlagen.targets.nvidia.dsl.pipeline import Stream
 
 
 def check_words(schedule: PipelineSchedule) -> tuple[str, ...]:

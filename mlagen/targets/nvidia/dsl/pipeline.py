@@ -51,8 +51,10 @@ from mlagen.dsl.signature import Signature
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
 from mlagen.errors import CapacityError, ScheduleError
-from mlagen.targets.sm_90a.dsl.smem import Smem
+from mlagen.targets.nvidia.dsl.smem import Smem
+from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
+from mlagen.targets.sm_100a.limits import Sm100a
 
 CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
 
@@ -106,9 +108,10 @@ class Stream:
 class PipelineSchedule(ScheduleBase):
     """The value that a pipeline schedule function makes."""
 
-    target: Sm90a
+    target: Sm90a | Sm100a
     streams: tuple[Stream, ...]
     smem: Smem
+    tmem: Tmem
     registers: tuple[NamedRegisters, ...]
     symbol: str  # of the entry
     persistent: bool = False  # whether a block does one work item after another
@@ -118,6 +121,11 @@ class PipelineSchedule(ScheduleBase):
     def blocks(self) -> int:
         """Blocks of a CTA cluster; 1: there are none."""
         return self.smem.blocks
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The PTX version that the text asks for."""
+        return self.target.ptx_version_clusters if self.blocks > 1 else self.target.ptx_version
 
     @property
     def threads(self) -> int:
@@ -142,6 +150,7 @@ class PipelineSpace:
 
     knobs: Knobs
     smem: Smem
+    tmem: Tmem
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
     symbol: str = ""
@@ -168,22 +177,44 @@ class PipelineSpace:
             raise ScheduleError("a CTA cluster is declared after pipelines", hint="before them")
         self.smem.blocks = blocks
 
-    def role(self, name: str, *, warpgroups: int, registers: int, single: bool = False) -> WarpRole:
-        """Declare the next warpgroups as a role whose threads use `registers` registers each."""
+    def region(self, name: str, columns: int, *, producer: str, consumer: str) -> TmemRegion:
+        """Declare columns of TMEM that products of `producer` write and `consumer` reads."""
+        return self.tmem.region(self.smem, name, columns, producer=producer, consumer=consumer)
+
+    def role(
+        self,
+        name: str,
+        *,
+        warpgroups: int = 0,
+        warps: int = 0,
+        registers: int = 0,
+        single: bool = False,
+    ) -> WarpRole:
+        """Declare the next warpgroups, or warps, as a role. `registers`: what each of its threads
+        uses, of whole warpgroups only; 0: the launch's share."""
         first = self.roles[-1].warps.stop if self.roles else 0
-        if warpgroups < 1:
+        if warpgroups < 0 or warps < 0 or not (warpgroups or warps):
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
         if any(role.name == name for role in self.roles):
             raise ScheduleError(f"role {name!r} is declared twice")
         least, most, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
-        if registers % step or not least <= registers <= most:
+        whole = not warps and first % SM_90A.warpgroup_warps == 0
+        if registers and not whole:
+            raise ScheduleError(
+                f"role {name!r}: {registers} registers; setmaxnreg is for whole warpgroups, and it "
+                f"begins at warp {first}" + (f" with {warps} warps" if warps else ""),
+                hint="leave `registers` out, or declare the role by warpgroups, those first",
+            )
+        if (registers or self.tmem.capacity == 0) and (
+            registers % step or not least <= registers <= most
+        ):
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg takes {least} to {most} in "
                 f"steps of {step}"
             )
         barrier = 0 if single else self.smem.named_barrier(name)
-        warps = range(first, first + SM_90A.warpgroup_warps * warpgroups)
-        made = WarpRole(name, warps, registers, single, barrier)
+        count = SM_90A.warpgroup_warps * warpgroups + warps
+        made = WarpRole(name, range(first, first + count), registers, single, barrier)
         self.roles.append(made)
         return made
 
@@ -266,12 +297,13 @@ def release(pipeline: Named, tile: Tile) -> Operation:
 
 
 def run_pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Sm90a
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Sm90a | Sm100a
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
     builder = PipelineBuilder(function)
-    space = PipelineSpace(chosen, Smem(target.smem_bytes))
+    tensor = (target.tmem_columns, target.tmem_alloc_min) if isinstance(target, Sm100a) else (0, 0)
+    space = PipelineSpace(chosen, Smem(target.smem_bytes), Tmem(*tensor))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
         raise ScheduleError(
@@ -285,6 +317,7 @@ def run_pipelined(
         target=target,
         streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
         smem=space.smem,
+        tmem=space.tmem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
         symbol=space.symbol or builder.author.name,
@@ -334,10 +367,13 @@ def _check_registers(made: PipelineSchedule) -> None:
     """CapacityError for roles that take more registers than others give up: setmaxnreg.inc waits
     for registers of its own block (PTX ISA), and would wait for ever."""
     held = made.share * made.threads
-    wanted = sum(s.role.registers * SM_90A.warp_size * len(s.role.warps) for s in made.streams)
+    wanted = sum(
+        (s.role.registers or made.share) * SM_90A.warp_size * len(s.role.warps)
+        for s in made.streams
+    )
     if wanted > held:
         roles = ", ".join(
-            f"{s.role.name} {s.role.registers} x {SM_90A.warp_size * len(s.role.warps)}"
+            f"{s.role.name} {s.role.registers or made.share} x {SM_90A.warp_size * len(s.role.warps)}"
             for s in made.streams
         )
         raise CapacityError(

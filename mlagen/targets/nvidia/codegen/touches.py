@@ -9,14 +9,14 @@ from math import lcm
 
 from mlagen.codegen.dataflow import Effect
 from mlagen.dsl import Operation
-from mlagen.targets.sm_90a.codegen.derive import WAITS
-from mlagen.targets.sm_90a.codegen.effects import Unknown, effect_of
-from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed
+from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
+from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 
 # What control flow and operations share: tiles, items that are left, tiles of the next one.
 TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")
 LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of any tile
-OWN = ("%i", "%last", "%smem", "%thread", "%warp", "%lane")  # what no operation writes
+OWN = ("%i", "%last", "%smem", "%tmem", "%thread", "%warp", "%lane")  # what no operation writes
 
 NOTHING = Effect(frozenset(), frozenset())
 
@@ -84,7 +84,7 @@ class Touches:
                 except Unknown as error:
                     raise Refused(
                         "data-flow", op, f"has `{error}`, of which no table says what it writes "
-                        f"(mlagen/targets/sm_90a/codegen/effects.py)"
+                        f"(mlagen/targets/nvidia/codegen/effects.py)"
                     ) from error  # fmt: skip
             effect = by_text[text]
             written = effect.writes | effect.may
@@ -124,6 +124,9 @@ class Touches:
         if self.shared:
             reads |= {self._slot(v.block, place) for v in op.uses if self._lies(v.block)}
             filled = {self._slot(v.block, place) for v in op.defines if self._lies(v.block)}
+            if not printed.first:  # a product adds to what lies in TMEM
+                tensor = self.schedule.tmem.regions
+                reads |= {("", v.block) for v in op.defines if v.block in tensor}
             if op.access is not None and op.access.kind == "copy":
                 filled.add(self._slot(op.access.target.ring, place))
             if op.guarded:
@@ -134,7 +137,8 @@ class Touches:
 
     def _lies(self, block: str) -> bool:
         smem = self.schedule.smem
-        return block in smem.pipelines or block in smem.exchanges or block in smem.scratches
+        held = (smem.pipelines, smem.exchanges, smem.scratches, self.schedule.tmem.regions)
+        return any(block in names for names in held)
 
     def _slot(self, block: str, place: int) -> tuple[str, str]:
         """What lies in SMEM, of no role: a tile's slot, an exchange, a scratch."""

@@ -8,16 +8,16 @@ from mlagen.artifact import Artifact, Proof, Resources
 from mlagen.codegen.manifest import Made, artifact_of
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
-from mlagen.targets.sm_90a.codegen.derive import check_pipelines
-from mlagen.targets.sm_90a.codegen.emit import Emitter
-from mlagen.targets.sm_90a.codegen.flow import check_flow
-from mlagen.targets.sm_90a.codegen.map import kernel_map
-from mlagen.targets.sm_90a.codegen.proof import PipelineProof
-from mlagen.targets.sm_90a.codegen.text import print_streams, render_pipeline
-from mlagen.targets.sm_90a.codegen.thin import plan
-from mlagen.targets.sm_90a.codegen.words import check_words
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
-from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas, ptxas_flags
+from mlagen.targets.nvidia.codegen.derive import check_pipelines
+from mlagen.targets.nvidia.codegen.emit import Emitter
+from mlagen.targets.nvidia.codegen.flow import check_flow
+from mlagen.targets.nvidia.codegen.map import kernel_map
+from mlagen.targets.nvidia.codegen.proof import PipelineProof
+from mlagen.targets.nvidia.codegen.text import print_streams, render_pipeline
+from mlagen.targets.nvidia.codegen.thin import plan
+from mlagen.targets.nvidia.codegen.words import check_words
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas, ptxas_flags
 
 TOLD = 4  # violations that a refusal names
 

@@ -266,6 +266,16 @@ class Smem:
         self.barriers += 1
         return self.barriers - 1
 
+    def mbarrier(self, name: str) -> int:
+        """Take one mbarrier."""
+        return self.reserve(f"mbarrier of {name}", SM_90A.mbarrier_bytes)
+
+    def reserve(self, name: str, size: int) -> int:
+        """Take `size` bytes that no operation touches, on their own alignment."""
+        base = self._next(size)
+        self._claim(name, base, size)
+        return base
+
     def _next(self, align: int) -> int:
         """The first byte after what is taken, on that alignment."""
         return -(-self.used // align) * align
