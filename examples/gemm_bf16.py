@@ -1,7 +1,7 @@
-"""C = A . B^T in bf16, on gfx950 and on Hopper: one problem, two schedules, 64 of K a tile.
+"""C = A . B^T in bf16, on gfx950, Hopper and Blackwell: one problem, a schedule each.
 
 Nothing here is attention, and nothing in mlagen knows of this file: `mlagen build
-examples/gemm_bf16.py --target gfx950` or `--target sm_90a`.
+examples/gemm_bf16.py --target gfx950`, `--target sm_90a` or `--target sm_100a`.
 
 On gfx950 eight waves compute a block of 256 x 256. A wave owns 128 x 64 of the block, half of its
 rows at a time: while one half of the workgroup multiplies, the other fetches and reads.
@@ -19,12 +19,16 @@ waits before the barriers, the prologue and the drain are derived from these fou
 On Hopper there are a producer and two math warpgroups. A tile is released when the product after it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 No wait is placed by hand there; on gfx950 `cluster(NAME, wait=Wait(vm=8))` places one.
+
+On Blackwell one thread fetches, one issues the products, whose sums lie in tensor memory, and four
+warps store them. A tile is released when the products that read it are done.
 """
 
 from gemm.family import GEMM
 from gemm.gfx950 import Gemm, reads
 from gemm.problem import GemmConfig, Tiles
 from gemm.sm_90a import PipelinedGemm, rows_of
+from gemm.sm_100a import TensorGemm
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.family import register
@@ -121,4 +125,41 @@ def gemm_bf16_sm90(k, s):
         gemm.mma(i)
         release(feed, i - 1)
     with epilogue(math):
+        gemm.store()
+
+
+@schedule(problem=GemmConfig, target="sm_100a", templates="templates")
+def gemm_bf16_sm100(k, s):
+    tile = Tiles(
+        m=s.choice("m_tile", 128, comment="rows of C that a block computes: a lane of TMEM each"),
+        n=s.choice("n_tile", 256, 128, comment="columns of C that it computes"),
+        k=s.choice("k_tile", 64, comment="columns of A and of B a tile"),
+    )
+    stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
+    out = s.role("out", warpgroups=1)
+    producer = s.role("producer", warps=1, single=True)
+    math = s.role("math", warps=1, single=True)
+
+    # SMEM: rows of 128 bytes in the 128-byte swizzle. TMEM: a lane is a row of C.
+    A = s.smem.tile("A", "a", rows=tile.m, row_bytes=2 * tile.k, slots=stages)
+    B = s.smem.tile("B", "b", rows=tile.n, row_bytes=2 * tile.k, slots=stages)
+    feed = s.smem.pipeline("feed", A, B, producer=producer.name, consumer=math.name, releases=1)
+    C = s.region("C", tile.n, producer=math.name, consumer=out.name)
+    s.named("acc", ".b32", 32, "columns of C on their way to memory")
+    gemm = TensorGemm(k, tile, s, producer, math, out, feed, C)
+
+    with prologue(producer):
+        gemm.setup()
+    for i in tiles(producer):
+        copy(feed, i)
+
+    with prologue(math):
+        gemm.setup()
+    for i in tiles(math):
+        gemm.mma(i)
+        release(feed, i)
+
+    with prologue(out):
+        gemm.setup()
+    with epilogue(out):
         gemm.store()

@@ -7,12 +7,12 @@ import pytest
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.targets.sm_90a.codegen import proof as proofs
-from mlagen.targets.sm_90a.codegen.derive import WAITS, looped
-from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
-from mlagen.targets.sm_90a.codegen.thin import plan
-from mlagen.targets.sm_90a.dsl.pipeline import PipelineSpace
-from mlagen.targets.sm_90a.dsl.smem import Smem
+from mlagen.targets.nvidia.codegen import proof as proofs
+from mlagen.targets.nvidia.codegen.derive import WAITS, looped
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.thin import plan
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSpace
+from mlagen.targets.nvidia.dsl.smem import Smem
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PROBLEM = MlaSparseDecodeConfig(num_heads=128, rows="v32")
@@ -136,7 +136,7 @@ def test_what_a_cta_cluster_cannot_be_is_refused():
     [(True, False, "a role of one thread"), (False, True, "one item after another")],
 )
 def test_roles_of_one_thread_and_several_items_are_refused(single, persistent, what):
-    from mlagen.targets.sm_90a.dsl.pipeline import Stream, WarpRole, _check_cluster
+    from mlagen.targets.nvidia.dsl.pipeline import Stream, WarpRole, _check_cluster
 
     class Made:
         name, blocks = "kernel", 2

@@ -18,8 +18,8 @@ from mlagen.errors import TemplateError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.schedules.mla_decode_merge_sm90 import mla_decode_merge_sm90
 from mlagen.targets import registry
-from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.nvidia.ptxas import PtxasResult
+from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_90a.target import Hopper
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())

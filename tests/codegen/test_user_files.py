@@ -403,7 +403,7 @@ def test_unknown_targets(mine):
     file = mine / FOR_HOPPER
     file.write_text(file.read_text().replace('target="sm_90a"', 'target="sm_120"'))
     with pytest.raises(
-        ScheduleError, match=r"'sm_120' is not known\s+hint: targets: gfx950, sm_90a"
+        ScheduleError, match=r"'sm_120' is not known\s+hint: targets: gfx950, sm_100a, sm_90a"
     ):
         load(str(file))
 

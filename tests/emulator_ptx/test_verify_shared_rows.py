@@ -11,7 +11,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
@@ -23,7 +23,7 @@ OWN_ONLY = [(MAPPED, ""), (r"(setp\.lt\.u32 %first, %lane), 2;", r"\1, 1;")]
 @cache
 def made():
     """v32 rows, 128 heads. ptxas is not asked."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build("mla_sparse_decode_sm90", MlaSparseDecodeConfig(128, rows="v32"))
 
 
@@ -39,7 +39,7 @@ def test_splits_of_tokens_are_clusters_of_their_own():
 
 
 def test_shared_rows_of_prefill():
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         artifact = build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(100, rows="v32"),
                          knobs={"cluster": 2})  # fmt: skip
     report = verify(artifact, rows=2, topk=200, lengths=(200, 70))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlagen.errors import MissingError
 from mlagen.launch import CudaLauncher
-from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.nvidia.ptxas import find_ptxas
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 def why_not() -> str:

@@ -11,8 +11,8 @@ from tma_kernel import ARGS, TEXT, make_tma_artifact
 from mlagen.artifact import Arg, Artifact, Resources
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, LaunchRefused
-from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,9 @@ ARROWS: dict[str, set[str]] = {
     "targets": {"artifact"},  # limits, and the registry
     "targets.gfx950": GENERATOR | {"targets.gfx950.dsl"},
     "targets.gfx950.dsl": {"dsl", "targets"},
-    "targets.sm_90a": GENERATOR | {"inspect", "ptx", "targets.nvidia.dsl"},
+    "targets.nvidia": GENERATOR | {"inspect", "ptx", "targets.nvidia.dsl"},
+    "targets.sm_90a": GENERATOR | {"targets.nvidia", "targets.nvidia.dsl"},
+    "targets.sm_100a": GENERATOR | {"targets.nvidia", "targets.nvidia.dsl"},
     "targets.nvidia.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
     "family": {"artifact", "launch", "problem"},
@@ -180,12 +182,17 @@ def test_arrows(part: str) -> None:
         assert used <= legal, f"{path.relative_to(ROOT)} imports {sorted(used - legal)}"
 
 
+# Words that several targets share.
+SHARED = {"nvidia": {"sm_90a", "sm_100a"}}
+
+
 def test_what_is_of_a_target_lies_in_its_folder() -> None:
     """Attention is said in a target's words below a folder of that name, and nowhere else."""
     for path in (*files_of("attention"), *files_of("families")):
         parts = {part_of(name) for name in imports_of(path)} - {"targets"}
         used = {part.split(".")[1] for part in parts if part.startswith("targets.")}
-        assert used <= set(path.relative_to(ROOT).parts), path
+        folders = set(path.relative_to(ROOT).parts)
+        assert used <= folders | {words for words in SHARED if folders & SHARED[words]}, path
 
 
 # A family's kernels whose split results, or plans, another one's merge.
@@ -245,15 +252,17 @@ def test_importing_the_command_line_is_light() -> None:
     assert not loaded & {"numpy", "jinja2", "rich", "numba", "tinygrad", "mlagen.codegen"}
 
 
-@pytest.mark.parametrize("target", ["gfx950", "sm_90a"])
-def test_words_and_limits_of_a_target_load_no_other_and_no_generator(target: str) -> None:
-    loaded = loaded_after(f"import mlagen.targets.{target}.dsl, mlagen.targets.{target}.limits")
+@pytest.mark.parametrize(("target", "words"), [("gfx950", "gfx950"), ("sm_90a", "nvidia")])
+def test_words_and_limits_of_a_target_load_no_other_and_no_generator(
+    target: str, words: str
+) -> None:
+    loaded = loaded_after(f"import mlagen.targets.{words}.dsl, mlagen.targets.{target}.limits")
     ours = {name for name in loaded if name.startswith("mlagen.")}
-    assert {part_of(name) for name in ours} == ARROWS[f"targets.{target}.dsl"] | {
-        f"targets.{target}.dsl", "artifact", "disk", "errors", "untrusted"
+    assert {part_of(name) for name in ours} == ARROWS[f"targets.{words}.dsl"] | {
+        f"targets.{words}.dsl", "artifact", "disk", "errors", "untrusted"
     }  # fmt: skip
-    assert not [name for name in ours if name.startswith("mlagen.targets.")
-                and name.split(".")[2] not in (target, "registry")]  # fmt: skip
+    own = {target, words, "registry", *SHARED.get(words, ())}
+    assert {n.split(".")[2] for n in ours if n.startswith("mlagen.targets.")} <= own
 
 
 def test_a_build_loads_no_other_target(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import ptx_samples as ptx
 import pytest
 
 from mlagen.errors import CapacityError, TemplateError
-from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.nvidia.ptxas import TOOLS, assemble_ptx
+from mlagen.targets.sm_90a.limits import SM_90A
 
 pytestmark = pytest.mark.skipif(
     not any(tried.tools for tried in TOOLS.every("sm_90a")), reason="no ptxas here"

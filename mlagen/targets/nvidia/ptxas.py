@@ -24,9 +24,9 @@ from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import Generated
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
+from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_100a.limits import SM_100A
-from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
 
 WHEEL = "nvidia-cuda-nvcc"
 INSTALL_HINT = (

@@ -54,5 +54,10 @@ class Sm100a:
 
     grid_max: tuple[int, int, int] = (2**31 - 1, 65535, 65535)  # blocks (CC 10.0)
 
+    def register_budget(self, threads: int) -> int:
+        """Registers a thread gets when one block of `threads` has the SM: the count at entry."""
+        fair = self.registers_per_sm // max(threads, 1)
+        return min(self.registers_per_thread, fair // self.register_granule * self.register_granule)
+
 
 SM_100A = Sm100a()

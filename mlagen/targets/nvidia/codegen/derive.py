@@ -33,7 +33,8 @@ COMMIT = "pipeline/commit.ptx.j2"  # a release that waits for the products befor
 NO_LOOP = Bounds(0, 0, 0, 0, 1)  # of a role that acts before and after the tiles of others
 # Operations that are derived.
 WAITS = (
-    "wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive", "commit", "wait_committed"
+    "wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive", "commit", "wait_committed",
+    "free",
 )  # fmt: skip
 
 
@@ -56,6 +57,9 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
         epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
     for region in schedule.tmem.regions.values():
         epilogue = _region(schedule, stream, region, epilogue)
+    if stream.role.name == schedule.tmem.owner:
+        free = _derived(epilogue[-1], "free", "", {"columns": schedule.tmem.allocated})
+        epilogue.append(replace(free, uses=()))
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
     return looped(schedule, stream, prologue, steps, epilogue)
 

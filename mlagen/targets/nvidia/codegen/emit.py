@@ -186,9 +186,6 @@ class Emitter:
             self._code(loop.stream, "barrier.cluster.arrive.release;")
         for operation in loop.epilogue:
             self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
-        tmem, role = self.schedule.tmem, loop.stream.role
-        if role.name == tmem.owner:
-            self._render(loop.stream, "pipeline/free_tmem.ptx.j2", {"tmem": tmem, "own": role}, "")
         self._code(loop.stream, "bra EXIT;")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:

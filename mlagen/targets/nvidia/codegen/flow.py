@@ -139,7 +139,7 @@ class _Flow:
         stay: int | None = None  # the strictest group wait printed since the last operation
         asked: int | None = None
         sought = 0
-        last: Operation = stream.loop[0]
+        last: Operation = (*stream.loop, *stream.prologue, *stream.epilogue)[0]
 
         def lost(what: str) -> _Found:
             return self._problem("control-flow", last, role.name, f"{what}, {line}")

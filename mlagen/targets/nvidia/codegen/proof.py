@@ -28,10 +28,12 @@ from math import lcm
 
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Region, join
-from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.derive import COMMIT, WAITS
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
-from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch, Smem
+from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
+
+TMEM_SPACE = 1 << 32  # columns of TMEM stand for bytes beyond those of SMEM
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ class _Touched:
     """What an operation does, looked up once for all runs: the pipeline or exchange that it is of,
     and the regions of each block that it reads or writes, by slot."""
 
-    def __init__(self, smem: Smem, regions: dict[str, Region], op: Operation) -> None:
+    def __init__(self, schedule: PipelineSchedule, regions: dict[str, Region], op: Operation):
+        smem, tensor = schedule.smem, schedule.tmem.regions
+
         def slots(block: str) -> list[list[Region]]:
             pipeline = smem.pipelines.get(block)
             if pipeline is None:
@@ -93,12 +97,15 @@ class _Touched:
 
         pipelines, exchanges = smem.pipelines, smem.exchanges
         resident = {name for name, pipeline in pipelines.items() if pipeline.resident}
-        there = {*pipelines, *exchanges, *smem.scratches}
+        there = {*pipelines, *exchanges, *smem.scratches, *tensor}
         uses = [value.block for value in op.uses]
         defines = [value.block for value in op.defines]
         self.op = op
         self.loads = [pipelines[block] for block in defines if block in resident]
-        reads = [(slots(block), block in resident) for block in uses if block in there]
+        # What stays for all tiles of an item: resident tiles, and sums in TMEM.
+        reads = [
+            (slots(block), block in resident or block in tensor) for block in uses if block in there
+        ]
         writes = [
             (slots(block), block not in pipelines)
             for block in defines if block in there and block not in resident
@@ -116,11 +123,13 @@ class _Touched:
         self.slots = slots(block) if block in pipelines else []
         self.fence = op.name in ("wait_full", "arrive") and op.context(None).get("fence")  # type: ignore[arg-type]
         # Registers, which ordinary code must leave to a group in flight.
-        self.written = {*defines} - {*pipelines, *exchanges}
-        self.used = {*uses} - {*pipelines, *exchanges}
+        self.written = {*defines} - {*pipelines, *exchanges, *tensor}
+        self.used = {*uses} - {*pipelines, *exchanges, *tensor}
         self.held = self.used - {*smem.scratches}
         self.named = self.written | self.used
         self.touches = bool(reads or writes or op.asynchronous)
+        self.commits = op.template == COMMIT  # it arrives when the products before it are done
+        self.piped = op.asynchronous and schedule.tmem.capacity > 0  # it is the tensor pipe's
         self._clashes: dict[int, str | None] = {}  # by the group's id
 
     def clash(self, flying: _Touched) -> str | None:
@@ -204,7 +213,17 @@ class _Run:
             for slot in range(p.depth)
         ]
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
-        size = len(warps) + len(fillers)
+        # Products that are committed are done in order by a pipe: one more actor for each role.
+        multiplies = [
+            (block, loop.stream.role.name)
+            for block in self.blocks
+            for loop in loops
+            if self.schedule.tmem.capacity and any(op.asynchronous for op in loop.operations)
+        ]
+        self.pipes = {key: index for index, key in enumerate(multiplies, len(warps) + len(fillers))}
+        self.issued = dict.fromkeys(self.pipes, 0)
+        self.committed: dict[tuple[int, str], Clock] = {}  # by block and region of TMEM
+        size = len(warps) + len(fillers) + len(self.pipes)
         self.warps = [
             _Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
                   prover.track(loop, line).events, [0] * size)
@@ -275,9 +294,36 @@ class _Run:
                 self._release(warp, does, event.tile)
             case "wait_full" | "wait_empty":
                 return self._wait(warp, does, event)
+            case "commit":
+                self.committed[warp.block, op.uses[0].block] = self._at_commit(warp)
+            case "free":
+                return self._free(warp, op)
+            case "wait_committed":
+                committed = self.committed.get((warp.block, op.uses[0].block))
+                if committed is None:
+                    return False
+                join(warp.clock, committed)
             case _:
                 return self._barrier(warp, does)
         return True
+
+    def _free(self, warp: _Warp, op: Operation) -> bool:
+        """The role's warps meet, and TMEM is given back when all is done there."""
+        if not self._join_role(warp):
+            return False
+        for name in self.schedule.tmem.regions:
+            region = self.regions[warp.block][name]
+            for access in (*region.writes, *region.reads):
+                if not access.known(warp.clock):
+                    self._problem(op, warp, f"gives TMEM back before {access.op} is known to be "
+                                  f"done with {name}")  # fmt: skip
+        return True
+
+    def _at_commit(self, warp: _Warp) -> Clock:
+        """What who sees a commit of the warp knows: all that it knew, and its products done."""
+        known = list(warp.clock)
+        known[self.pipes[warp.block, warp.role]] = self.issued[warp.block, warp.role]
+        return known
 
     def _retire(self, warp: _Warp, stay: int) -> None:
         done = warp.groups[: max(len(warp.groups) - stay, 0)]
@@ -442,7 +488,11 @@ class _Run:
         assert op.access is not None
         pipeline = self.schedule.smem.pipelines[op.access.target.ring]
         regions = {region.name for region in does.slots[tile % pipeline.depth]}
-        if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
+        flying = [access for _, access in warp.groups]
+        if not does.commits and (warp.block, warp.role) in self.pipes:
+            held = (self.regions[warp.block][region] for region in regions)
+            flying += [x for region in held for x in region.reads if not x.known(warp.clock)]
+        if any(access.tile == tile and regions & access.regions for access in flying):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         last = self.line.before(tile, pipeline.depth)
         for block in self._blocks_of(warp, pipeline):
@@ -456,7 +506,7 @@ class _Run:
                     f"released the tile before: their arrivals would count for one phase"
                 )  # fmt: skip
             freed = self.releases.setdefault((block, pipeline.name, tile), {})
-            freed[warp.actor] = list(warp.clock)
+            freed[warp.actor] = self._at_commit(warp) if does.commits else list(warp.clock)
         if warp.issues and not warp.block:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
@@ -464,7 +514,9 @@ class _Run:
         op = does.op
         for pipeline in does.loads:
             self._fill(warp, op, pipeline, event.tile, event.item)
-        if does.touches:
+        if does.piped:
+            self._product(warp, does, event)
+        elif does.touches:
             self._touch(warp, does, event)
         if not op.asynchronous:
             for flying, _ in warp.groups:
@@ -494,6 +546,28 @@ class _Run:
             warp.unfenced.append(written)
         if flies:
             warp.groups.append((does, access))
+
+    def _product(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        """A product that the tensor pipe does after those before it: what it reads in SMEM must be
+        there when it is issued, and what lies in its sums may be of the products before it."""
+        op, tile, owner = does.op, event.tile, (warp.block, warp.role)
+        pipe = self.pipes[owner]
+        self.issued[owner] += 1
+        time, key = self.issued[owner], (warp.role, id(op), tile)
+        reads, writes, names = does.places[tile % does.period]
+        access = Access(pipe, time, tile, op, key, generic=False, regions=names)
+        for region, resident in reads:
+            self._look(warp, op, region, access, _resident(event.item) if resident else tile)
+            region.reads.append(access)
+        self.checked += len(reads)
+        issuer, ordered = warp.clock, list(warp.clock)
+        ordered[pipe] = time
+        written = Access(pipe, time, _resident(event.item), op, key, generic=False)
+        for region, fills in writes:
+            warp.clock = ordered
+            self._check_write(warp, op, region, tile, fills=fills)
+            warp.clock = issuer
+            region.write(written)
 
     def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""
@@ -592,6 +666,12 @@ class _Run:
         for warp in self.warps:
             if warp.groups:
                 self._problem(warp.groups[-1][0].op, warp, "is still in flight after the loop")
+        for (block, role), pipe in self.pipes.items():
+            if not any(warp.clock[pipe] >= self.issued[block, role] for warp in self.warps):
+                self.problems[
+                    f"error[pipeline] {self.schedule.file}: nobody waits for the last product of "
+                    f"role {role!r}, {self.line}: TMEM may be given back before it is done"
+                ] = None
         for exchange in self.schedule.smem.exchanges.values():
             bar = self.bars.get((0, exchange.barrier))
             if bar is not None and bar.arrived:
@@ -657,7 +737,7 @@ class Prover:
             for op in {id(event.op): event.op for event in events if event.op}.values():
                 for touched, regions in zip(self.touched, self.regions, strict=True):
                     if id(op) not in touched:
-                        touched[id(op)] = _Touched(self.schedule.smem, regions, op)
+                        touched[id(op)] = _Touched(self.schedule, regions, op)
             known[line] = self._track(line, events)
         return known[line]
 
@@ -715,7 +795,8 @@ def _runs(
     deepest = max((p.depth for p in schedule.smem.pipelines.values()), default=1)
     largest = max(loop.edge.first_looped for loop in loops) + deepest
     largest += 0 if quick else 2 * step
-    return [(n,) for n in range(largest + 1)]
+    # Where nothing was multiplied, no sums lie in TMEM: such a run traps.
+    return [(n,) for n in range(bool(schedule.tmem.regions), largest + 1)]
 
 
 def _resident(item: int) -> int:
@@ -757,6 +838,10 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
     ]
     loose: list[Exchange | Scratch] = [*smem.exchanges.values(), *smem.scratches.values()]
     regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
+    regions += [
+        Region(region.name, TMEM_SPACE + region.column, region.columns)
+        for region in schedule.tmem.regions.values()
+    ]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))
     return {region.name: region for region in regions}

@@ -328,6 +328,7 @@ def run_pipelined(
     _check_smem(made)
     _check_registers(made)
     _check_cluster(made)
+    _check_tmem(made)
     return made
 
 
@@ -363,6 +364,26 @@ def _check_smem(made: PipelineSchedule) -> None:
         )
 
 
+def _check_tmem(made: PipelineSchedule) -> None:
+    """ScheduleError where warps read lanes that they cannot reach, CapacityError where the blocks
+    of an SM would wait for each other's columns."""
+    tmem, blocks = made.tmem, made.signature.resident
+    group = SM_90A.warpgroup_warps
+    for role in (stream.role for stream in made.streams if stream.role.name == tmem.owner):
+        if role.single or role.warps.start % group or len(role.warps) % group:
+            raise ScheduleError(
+                f"{made.name}: role {role.name!r} has warps {role.warps.start} to "
+                f"{role.warps.stop - 1}; whole warpgroups read TMEM, each warp a quarter of its "
+                f"lanes",
+                hint="declare the role by `warpgroups`, before those of single warps",
+            )
+    if blocks * tmem.allocated > tmem.capacity:
+        raise CapacityError(
+            f"{made.name}: {blocks} blocks an SM with {tmem.allocated} columns of TMEM each; an SM "
+            f"has {tmem.capacity}"
+        )
+
+
 def _check_registers(made: PipelineSchedule) -> None:
     """CapacityError for roles that take more registers than others give up: setmaxnreg.inc waits
     for registers of its own block (PTX ISA), and would wait for ever."""
@@ -373,7 +394,8 @@ def _check_registers(made: PipelineSchedule) -> None:
     )
     if wanted > held:
         roles = ", ".join(
-            f"{s.role.name} {s.role.registers or made.share} x {SM_90A.warp_size * len(s.role.warps)}"
+            f"{s.role.name} {s.role.registers or made.share} x "
+            f"{SM_90A.warp_size * len(s.role.warps)}"
             for s in made.streams
         )
         raise CapacityError(
