@@ -24,11 +24,10 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
-# SMEM descriptor of a K-major operand (PTX ISA, tcgen05 matrix descriptor): version 1, 128-byte
-# swizzle, 8 rows are 1024 bytes.
-K_MAJOR = hex(2 << 61 | 1 << 46 | 1024 >> 4 << 32 | 1 << 16)
-F32_SUMS, BF16_A, BF16_B = 1 << 4, 1 << 7, 1 << 10  # PTX ISA, tcgen05 instruction descriptor
+# Of a K-major operand in the 128-byte swizzle: 8 rows are 1024 bytes.
+K_MAJOR = hex(matrix_descriptor(leading=16, stride=1024))
 
 
 class TensorGemm:
@@ -40,6 +39,7 @@ class TensorGemm:
     ) -> None:  # fmt: skip
         self.k, self.tile, self.feed, self.c = k, tile, feed, c
         self.producer, self.out = producer, out
+        self.product = Product(tile.m, tile.n)
         self.acc = s.names("acc")
         self.column = s.named("kcol", ".b32", 1, "column of the next tile")[0]
         self.maps = s.named("map", ".b64", 2, "tensor maps of a and b")
@@ -101,7 +101,7 @@ class TensorGemm:
                 "m_tile": t.m, "n_tile": t.n, "k_tile": t.k,
                 "k_shift": t.k.bit_length() - 1, "bytes": k.output_bytes,
                 "first_warp": self.out.warps.start, "k_major": K_MAJOR, "first": at.first,
-                "shape": F32_SUMS | BF16_A | BF16_B | t.n // 8 << 17 | t.m // 16 << 24,
+                "product": self.product,
             }  # fmt: skip
 
         return record(Operation(name, f"gemm/{name}.ptx.j2", tile, context, **more))

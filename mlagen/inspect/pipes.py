@@ -35,13 +35,16 @@ def pipe_of(ins: Instruction) -> Pipe:
 
 # First match wins. Names: PTX ISA, "Instruction Set".
 _PTX: tuple[tuple[Pipe, tuple[str, ...]], ...] = (
-    ("matrix", ("wgmma.mma_async", "mma.", "wmma.mma")),
+    ("matrix", ("wgmma.mma_async", "mma.", "wmma.mma", "tcgen05.mma")),
     ("wait", ("wgmma.wait_group", "cp.async.wait", "cp.async.bulk.wait", "mbarrier.try_wait",
-              "mbarrier.test_wait")),
+              "mbarrier.test_wait", "tcgen05.wait")),
     ("barrier", ("bar.", "barrier.", "mbarrier.", "cp.async.mbarrier", "wgmma.fence",
-                 "wgmma.commit_group", "fence.", "cp.async.commit", "cp.async.bulk.commit")),
+                 "wgmma.commit_group", "fence.", "cp.async.commit", "cp.async.bulk.commit",
+                 "tcgen05.commit", "tcgen05.fence", "tcgen05.alloc", "tcgen05.dealloc",
+                 "tcgen05.relinquish")),
     ("dma", ("cp.async", "cp.reduce", "prefetch")),
-    ("lds", ("ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared", "red.shared")),
+    ("lds", ("ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared", "red.shared",
+             "tcgen05.ld", "tcgen05.st", "tcgen05.cp", "tcgen05.shift")),
     ("vmem", ("ld.global", "st.global", "ld.nc", "ld.local", "st.local", "atom.", "red.", "ld.v",
               "st.v")),
     ("smem", ("ld.param", "ld.const")),

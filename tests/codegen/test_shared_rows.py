@@ -13,6 +13,7 @@ from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSpace
 from mlagen.targets.nvidia.dsl.smem import Smem
+from mlagen.targets.nvidia.dsl.tmem import Tmem
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PROBLEM = MlaSparseDecodeConfig(num_heads=128, rows="v32")
@@ -115,7 +116,7 @@ def test_up_to_64_heads_share_nothing():
 def space():
     from mlagen.dsl.knobs import Knobs
 
-    return PipelineSpace(Knobs({}), Smem(SM_90A.smem_bytes))
+    return PipelineSpace(Knobs({}), Smem(SM_90A.smem_bytes), Tmem(0, 0))
 
 
 def test_what_a_cta_cluster_cannot_be_is_refused():

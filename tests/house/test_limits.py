@@ -17,10 +17,16 @@ SOURCES = {path: path.read_text() for path in sorted((ROOT / "mlagen").rglob("*.
 
 
 def readers(target: str, field: str) -> list[Path]:
-    """Files that read `field` of the target's table, its own methods among them."""
-    read = re.compile(rf"\b(?:self|limits(?:_of\([^()]*\))?|target|{target.upper()})\.{field}\b")
-    table = re.compile(rf"\b{target}\b|\blimits(?:_of)?\b|\b{target.upper()}\b")
-    return [path for path, text in SOURCES.items() if table.search(text) and read.search(text)]
+    """Files that read `field` of the target's table, its own methods among them. What targets have
+    in common stands in one table, and may be read from that of each."""
+    of = next((c for c in type(limits_of(target)).__mro__[::-1] if field in vars(c)), object)
+    names = [
+        name.upper() for name in FOLDERS if of is not object and isinstance(limits_of(name), of)
+    ]
+    table = "|".join(["self", "cls", r"limits(?:_of\([^()]*\))?", "target", of.__name__, *names])
+    read = re.compile(rf"\b(?:{table})\.{field}\b")
+    told = re.compile(rf"\b(?:{'|'.join([target, 'limits(?:_of)?', *names])})\b")
+    return [path for path, text in SOURCES.items() if told.search(text) and read.search(text)]
 
 
 @pytest.mark.parametrize("target", sorted(FOLDERS))
@@ -40,4 +46,7 @@ def test_limits_load_nothing_else(target: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     ours = {name for name in loaded.stdout.split() if name.startswith("mlagen.")}
-    assert ours <= {"mlagen.targets", f"mlagen.targets.{target}", f"mlagen.targets.{target}.limits"}
+    tables = [
+        f"mlagen.targets.{name}" for name in (target, *(["nvidia"] * target.startswith("sm_")))
+    ]
+    assert ours <= {"mlagen.targets", *tables, *(f"{table}.limits" for table in tables)}

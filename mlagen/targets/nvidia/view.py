@@ -28,7 +28,7 @@ from mlagen.targets.nvidia.codegen.emit import Emitter, Printed, PtxLine
 from mlagen.targets.nvidia.codegen.map import kernel_map
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.dsl import PipelineSchedule
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.nvidia.limits import Nvidia
 
 PASS_END = "end of the pass"
 AHEAD = ("fetch", "head")  # of a persistent block: sections before an item's first pass
@@ -59,7 +59,7 @@ def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
         uses=(
             Use("SMEM bytes", smem.used, smem.capacity),
             Use("registers of a block, by setmaxnreg", taken, schedule.share * schedule.threads),
-            Use("named barriers, that of the block included", smem.barriers, SM_90A.named_barriers),
+            Use("named barriers, that of the block included", smem.barriers, Nvidia.named_barriers),
         ),
         map=kernel_map(schedule),
         proof=f"{proof.checked} accesses, up to {proof.tiles} tiles",

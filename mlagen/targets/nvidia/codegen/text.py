@@ -15,7 +15,7 @@ from mlagen.targets.nvidia.codegen.emit_items import ItemEmitter
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.nvidia.limits import Nvidia
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
 
@@ -57,7 +57,7 @@ def render_pipeline(
             "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
             + emitter.registers,
             "barriers": [
-                (base + slot * SM_90A.mbarrier_bytes, count)
+                (base + slot * Nvidia.mbarrier_bytes, count)
                 for pipeline in schedule.smem.pipelines.values()
                 for base, count in (
                     (pipeline.full, pipeline.arrivals),
@@ -89,7 +89,7 @@ def _roles(schedule: PipelineSchedule) -> list[str]:
     lines = []
     for stream in schedule.streams:
         role = stream.role
-        who = "one thread" if role.single else f"{SM_90A.warp_size * len(role.warps)} threads"
+        who = "one thread" if role.single else f"{Nvidia.warp_size * len(role.warps)} threads"
         loop = "; ".join(str(operation) for operation in stream.loop)
         lines.append(
             f"{role.name}: warps {role.warps.start}..{role.warps.stop - 1}, {who}, "

@@ -53,8 +53,7 @@ from mlagen.dsl.words import moved
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
 from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
-from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
-from mlagen.targets.sm_100a.limits import Sm100a
+from mlagen.targets.nvidia.limits import Nvidia
 
 CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
 
@@ -74,11 +73,11 @@ class WarpRole:
     @property
     def threads(self) -> int:
         """Threads that run the stream."""
-        return 1 if self.single else SM_90A.warp_size * len(self.warps)
+        return 1 if self.single else Nvidia.warp_size * len(self.warps)
 
     @property
     def first_thread(self) -> int:
-        return SM_90A.warp_size * self.warps.start
+        return Nvidia.warp_size * self.warps.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Stream:
 class PipelineSchedule(ScheduleBase):
     """The value that a pipeline schedule function makes."""
 
-    target: Sm90a | Sm100a
+    target: Nvidia
     streams: tuple[Stream, ...]
     smem: Smem
     tmem: Tmem
@@ -125,19 +124,20 @@ class PipelineSchedule(ScheduleBase):
     @property
     def ptx_version(self) -> tuple[int, int]:
         """The PTX version that the text asks for."""
-        return self.target.ptx_version_clusters if self.blocks > 1 else self.target.ptx_version
+        least = self.target.ptx_version
+        return max(least, self.target.ptx_version_clusters) if self.blocks > 1 else least
 
     @property
     def threads(self) -> int:
-        return SM_90A.warp_size * self.streams[-1].role.warps.stop
+        return Nvidia.warp_size * self.streams[-1].role.warps.stop
 
     @property
     def share(self) -> int:
         """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
         what setmaxnreg can ask for."""
-        fair = SM_90A.registers_per_sm // (self.threads * self.signature.resident)
-        granule = SM_90A.register_granule
-        return min(fair // granule * granule, SM_90A.setmaxnreg_max)
+        fair = Nvidia.registers_per_sm // (self.threads * self.signature.resident)
+        granule = Nvidia.register_granule
+        return min(fair // granule * granule, Nvidia.setmaxnreg_max)
 
 
 @dataclass
@@ -197,8 +197,8 @@ class PipelineSpace:
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
         if any(role.name == name for role in self.roles):
             raise ScheduleError(f"role {name!r} is declared twice")
-        least, most, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
-        whole = not warps and first % SM_90A.warpgroup_warps == 0
+        least, most, step = Nvidia.setmaxnreg_min, Nvidia.setmaxnreg_max, Nvidia.setmaxnreg_step
+        whole = not warps and first % Nvidia.warpgroup_warps == 0
         if registers and not whole:
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg is for whole warpgroups, and it "
@@ -213,7 +213,7 @@ class PipelineSpace:
                 f"steps of {step}"
             )
         barrier = 0 if single else self.smem.named_barrier(name)
-        count = SM_90A.warpgroup_warps * warpgroups + warps
+        count = Nvidia.warpgroup_warps * warpgroups + warps
         made = WarpRole(name, range(first, first + count), registers, single, barrier)
         self.roles.append(made)
         return made
@@ -297,13 +297,14 @@ def release(pipeline: Named, tile: Tile) -> Operation:
 
 
 def run_pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Sm90a | Sm100a
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Nvidia
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
     builder = PipelineBuilder(function)
-    tensor = (target.tmem_columns, target.tmem_alloc_min) if isinstance(target, Sm100a) else (0, 0)
-    space = PipelineSpace(chosen, Smem(target.smem_bytes), Tmem(*tensor))
+    space = PipelineSpace(
+        chosen, Smem(target.smem_bytes), Tmem(target.tmem_columns, target.tmem_alloc_min)
+    )
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
         raise ScheduleError(
@@ -356,11 +357,11 @@ def _check_cluster(made: PipelineSchedule) -> None:
 def _check_smem(made: PipelineSchedule) -> None:
     """CapacityError where fewer blocks fit on an SM than registers are left for."""
     blocks, used = made.signature.resident, made.smem.used
-    fits = SM_90A.smem_per_sm // blocks - SM_90A.smem_reserved
+    fits = Nvidia.smem_per_sm // blocks - Nvidia.smem_reserved
     if used > fits:
         raise CapacityError(
             f"{made.name}: {blocks} blocks an SM with {used} bytes of SMEM each; {fits} fit",
-            hint=f"an SM has {SM_90A.smem_per_sm}, {SM_90A.smem_reserved} of a block are reserved",
+            hint=f"an SM has {Nvidia.smem_per_sm}, {Nvidia.smem_reserved} of a block are reserved",
         )
 
 
@@ -368,7 +369,7 @@ def _check_tmem(made: PipelineSchedule) -> None:
     """ScheduleError where warps read lanes that they cannot reach, CapacityError where the blocks
     of an SM would wait for each other's columns."""
     tmem, blocks = made.tmem, made.signature.resident
-    group = SM_90A.warpgroup_warps
+    group = made.target.warpgroup_warps
     for role in (stream.role for stream in made.streams if stream.role.name == tmem.owner):
         if role.single or role.warps.start % group or len(role.warps) % group:
             raise ScheduleError(
@@ -389,13 +390,13 @@ def _check_registers(made: PipelineSchedule) -> None:
     for registers of its own block (PTX ISA), and would wait for ever."""
     held = made.share * made.threads
     wanted = sum(
-        (s.role.registers or made.share) * SM_90A.warp_size * len(s.role.warps)
+        (s.role.registers or made.share) * Nvidia.warp_size * len(s.role.warps)
         for s in made.streams
     )
     if wanted > held:
         roles = ", ".join(
             f"{s.role.name} {s.role.registers or made.share} x "
-            f"{SM_90A.warp_size * len(s.role.warps)}"
+            f"{Nvidia.warp_size * len(s.role.warps)}"
             for s in made.streams
         )
         raise CapacityError(

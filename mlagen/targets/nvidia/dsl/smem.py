@@ -16,10 +16,10 @@ from typing import Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_BOX
 from mlagen.errors import CapacityError, ScheduleError
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.nvidia.limits import Nvidia
 
-SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
-SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
+SWIZZLE_ROW_BYTES = max(Nvidia.swizzle_modes)
+SWIZZLE_ALIGN = Nvidia.swizzle_align(SWIZZLE_ROW_BYTES)
 VECTOR = 16  # bytes that a thread moves at once
 
 
@@ -87,7 +87,7 @@ class Pipeline:
     @property
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
-        warps = self.producer_threads // SM_90A.warp_size
+        warps = self.producer_threads // Nvidia.warp_size
         return warps if self.by_warps else self.producer_threads or 1
 
     @property
@@ -101,7 +101,7 @@ class Pipeline:
 
     @property
     def empty(self) -> int:
-        return self.barriers + self.depth * SM_90A.mbarrier_bytes
+        return self.barriers + self.depth * Nvidia.mbarrier_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,8 @@ class Smem:
         if len(depths) != 1:
             raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
-        base = self._next(SM_90A.mbarrier_bytes)
-        self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
+        base = self._next(Nvidia.mbarrier_bytes)
+        self._claim(name, base, (2 if releases else 1) * depth * Nvidia.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         role, arrivals = releases if isinstance(releases, tuple) else ("", releases)
         pipeline = Pipeline(
@@ -258,9 +258,9 @@ class Smem:
 
     def named_barrier(self, name: str) -> int:
         """Take the next named barrier of the block."""
-        if self.barriers == SM_90A.named_barriers:
+        if self.barriers == Nvidia.named_barriers:
             raise CapacityError(
-                f"no named barrier is left for {name!r}: a block has {SM_90A.named_barriers}, and "
+                f"no named barrier is left for {name!r}: a block has {Nvidia.named_barriers}, and "
                 f"0 is the one of all its threads"
             )
         self.barriers += 1
@@ -268,7 +268,7 @@ class Smem:
 
     def mbarrier(self, name: str) -> int:
         """Take one mbarrier."""
-        return self.reserve(f"mbarrier of {name}", SM_90A.mbarrier_bytes)
+        return self.reserve(f"mbarrier of {name}", Nvidia.mbarrier_bytes)
 
     def reserve(self, name: str, size: int) -> int:
         """Take `size` bytes that no operation touches, on their own alignment."""
