@@ -20,7 +20,7 @@ from mlagen.artifact.manifest import (
     artifact_key,
     sha256,
 )
-from mlagen.artifact.maps import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
+from mlagen.artifact.maps import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap, TmemMap
 from mlagen.artifact.store import ArtifactStore
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "RoleMap",
     "SourceLine",
     "TensorMapSpec",
+    "TmemMap",
     "artifact_key",
     "file_names",
     "is_ptx",

@@ -57,6 +57,16 @@ class MemoryMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     ideal: Bytes = 0
 
 
+class TmemMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`slots` pieces of `columns` columns of tensor memory, from `column` of the allocation on."""
+
+    name: str
+    column: Count
+    columns: Count
+    slots: Count = 1
+    comment: str = ""
+
+
 class HandoffMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Memory areas `areas` that `producer` fills together, `depth` deep, and `consumers` use.
 
@@ -84,3 +94,4 @@ class KernelMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     registers: tuple[RegisterMap, ...] = ()
     memory: tuple[MemoryMap, ...] = ()
     handoffs: tuple[HandoffMap, ...] = ()
+    tmem: tuple[TmemMap, ...] = ()

@@ -35,6 +35,7 @@ def tables(view: ScheduleView, *, everything: bool = False) -> list[Table]:
         role_table(view),
         cluster_table(view),
         memory_table(view),
+        tmem_table(view),
         exchange_table(view),
         register_table(view, everything=everything),
         limit_table(view),
@@ -78,7 +79,8 @@ def cluster_table(view: ScheduleView) -> Table:
         )
         before = cluster
     first = "cluster" if any(row.cluster for row in view.rows) else "role"
-    matrix, memory = ("mfma", "lds") if view.target.startswith("gfx") else ("wgmma", "smem")
+    memory = "lds" if view.target.startswith("gfx") else "smem"
+    matrix = "mfma" if memory == "lds" else "mma" if view.map.tmem else "wgmma"
     units = (matrix, "valu", "trans", memory, "dma", "other")
     columns = (first, "by", "operation", *units, "waits", "prologue, i =", "drain, i =")
     title = "the loop, for tile i: instructions and waits of a steady pass"
@@ -132,6 +134,21 @@ def memory_table(view: ScheduleView) -> Table:
     areas = sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
     what = "LDS" if view.target.startswith("gfx") else "SMEM"
     return area_table(f"{what} layout", ((area, ", ".join(_noted(area))) for area in areas))
+
+
+def tmem_table(view: ScheduleView) -> Table:
+    rows = [
+        (
+            area.name,
+            f"{area.column}..{area.column + area.slots * area.columns - 1}",
+            str(area.slots),
+            str(area.columns),
+            area.comment,
+        )
+        for area in view.map.tmem
+    ]
+    columns = ("region", "columns", "slots", "a slot", "")
+    return Table("TMEM layout, all 128 lanes", columns, tuple(rows))
 
 
 def _noted(area: MemoryMap) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mlagen.cli.main import run
+from mlagen.dsl.signature import Signature
 from mlagen.targets.nvidia.codegen import derive
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -22,11 +23,12 @@ def build(path: Path, out: Path) -> int:
 def changed(folder: Path, old: str, new: str) -> Path:
     """The example with other words."""
     text = GEMM.read_text()
-    assert text.count(old) == 1
+    start = text.index('target="sm_100a"')
+    assert text.count(old, start) == 1
     for name in ("gemm", "templates"):
         (folder / name).symlink_to(EXAMPLES / name)
     made = folder / "changed.py"
-    made.write_text(text.replace(old, new))
+    made.write_text(text[:start] + text[start:].replace(old, new))
     return made
 
 
@@ -57,6 +59,8 @@ def test_the_product_is_right_and_every_instruction_reached(tmp_path: Path, caps
             "        gemm.mma(i)\n        release(feed, i)\n", "        gemm.mma(i)\n",
             "is missing in the tile loop",
         ),
+        ("    stages = s.choice", "    s.cta_cluster(3)\n    stages = s.choice", "a CTA cluster of 3"),
+        ("slots=stages)\n    B = s", "slots=3 * stages)\n    B = s", "of 232448"),
         ('s.role("out", warpgroups=1)', 's.role("out", warps=2)', "whole warpgroups read TMEM"),
     ],
 )  # fmt: skip
@@ -87,3 +91,24 @@ def test_sums_that_are_not_waited_for(
     monkeypatch.setattr(derive, "_region", without)
     assert build(GEMM, tmp_path / "out") != 0
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_blocks_that_cannot_share_an_sm(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Three blocks of 256 columns each would wait for each other's columns."""
+    whole = Signature.__init__
+
+    def shared(self: Signature, *given: Any, **named: Any) -> None:
+        whole(self, *given, **named, resident=3)
+
+    monkeypatch.setattr(Signature, "__init__", shared)
+    path = changed(tmp_path, '"stages", 4, 3, 2', '"stages", 1')
+    assert build(path, tmp_path / "out") != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "3 blocks an SM with 256 columns of TMEM each; an SM has 512" in said
+
+
+def test_inspect_prints_the_map(capsys: Any) -> None:
+    assert run(["inspect", str(GEMM), "--target", "sm_100a"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "C 0..255 1 256 sums of math for out" in said
+    assert "TMEM columns 256 512 256" in said

@@ -38,8 +38,11 @@ _GUARD = re.compile(r"^@!?%\w+\s+")
 def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
     """The view of a schedule whose roles are streams of their own."""
     printed, proof = prove_pipeline(schedule, templates, allow_unproved=True)
-    smem = schedule.smem
-    taken = sum(s.role.registers * 32 * len(s.role.warps) for s in schedule.streams)
+    smem, tmem = schedule.smem, schedule.tmem
+    taken = sum(
+        (s.role.registers or schedule.share) * Nvidia.warp_size * len(s.role.warps)
+        for s in schedule.streams
+    )
     return ScheduleView(
         name=schedule.name,
         target=schedule.target.name,
@@ -58,6 +61,7 @@ def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
         notes=tuple(_notes(printed)),
         uses=(
             Use("SMEM bytes", smem.used, smem.capacity),
+            *([Use("TMEM columns", tmem.allocated, tmem.capacity)] if tmem.regions else ()),
             Use("registers of a block, by setmaxnreg", taken, schedule.share * schedule.threads),
             Use("named barriers, that of the block included", smem.barriers, Nvidia.named_barriers),
         ),

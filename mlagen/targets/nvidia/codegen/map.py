@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
+from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap, TmemMap
 from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 
@@ -50,6 +50,18 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
         )
         for exchange in smem.exchanges.values()
     ]
+    pipelines += [
+        HandoffMap(
+            name=region.name,
+            producer=region.producer,
+            consumers=(region.consumer,),
+            depth=1,
+            bytes=region.bytes,
+            areas=(region.name,),
+            full=region.barrier,
+        )
+        for region in schedule.tmem.regions.values()
+    ]
     return KernelMap(
         roles=tuple(
             RoleMap(
@@ -67,4 +79,13 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
         ),
         memory=tuple(areas),
         handoffs=tuple(pipelines),
+        tmem=tuple(
+            TmemMap(
+                region.name,
+                region.column,
+                region.columns,
+                comment=f"sums of {region.producer} for {region.consumer}",
+            )
+            for region in schedule.tmem.regions.values()
+        ),
     )

@@ -13,6 +13,7 @@ from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
 
 ADDRESS_BYTES = 4  # tcgen05.alloc writes the first column's address to SMEM
+COLUMN_BYTES = 4 * 128  # four of each lane (PTX ISA, "Tensor Memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class TmemRegion:
     producer: str
     consumer: str
     barrier: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all lanes."""
+        return self.columns * COLUMN_BYTES
 
 
 @dataclass
