@@ -59,7 +59,10 @@ def test_the_product_is_right_and_every_instruction_reached(tmp_path: Path, caps
             "        gemm.mma(i)\n        release(feed, i)\n", "        gemm.mma(i)\n",
             "is missing in the tile loop",
         ),
-        ("    stages = s.choice", "    s.cta_cluster(3)\n    stages = s.choice", "a CTA cluster of 3"),
+        (
+            "    stages = s.choice", "    s.cta_cluster(3)\n    stages = s.choice",
+            "a CTA cluster of 3",
+        ),
         ("slots=stages)\n    B = s", "slots=3 * stages)\n    B = s", "of 232448"),
         ('s.role("out", warpgroups=1)', 's.role("out", warps=2)', "whole warpgroups read TMEM"),
     ],
