@@ -59,6 +59,8 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes: of two warpgroups, or of one."""
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
+    if artifact.manifest.target == "sm_100a":  # one thread issues all products
+        return KEYS_AS_ROWS
     return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
 
 

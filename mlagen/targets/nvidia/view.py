@@ -61,7 +61,7 @@ def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
         notes=tuple(_notes(printed)),
         uses=(
             Use("SMEM bytes", smem.used, smem.capacity),
-            *([Use("TMEM columns", tmem.allocated, tmem.capacity)] if tmem.regions else ()),
+            *([Use("TMEM columns", tmem.allocated, tmem.capacity)] if tmem.used else ()),
             Use("registers of a block, by setmaxnreg", taken, schedule.share * schedule.threads),
             Use("named barriers, that of the block included", smem.barriers, Nvidia.named_barriers),
         ),

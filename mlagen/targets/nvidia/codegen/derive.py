@@ -5,6 +5,9 @@
   first, so that the threads that copy, one by TMA or all by cp.async, know what all of them know.
 * The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
+* A pipeline of TMEM is filled by products: the producer waits for its slot before the first of a
+  tile, and commits after the last. Where a wait is for what another role did in TMEM, and the role
+  that waits goes on there, both fence.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
@@ -24,7 +27,7 @@ from mlagen.codegen.expand import Bounds, loop_bounds
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
-from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, Stream
+from mlagen.targets.nvidia.dsl.pipeline import ACQUIRE, PipelineSchedule, Stream
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline
 from mlagen.targets.nvidia.dsl.tmem import TmemRegion
 
@@ -47,7 +50,9 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
             if schedule.persistent and stream.role.name == pipeline.producer:
                 steps = _before_loads(stream, pipeline, steps)
             continue
-        if stream.role.name == pipeline.producer:
+        if stream.role.name == pipeline.producer and pipeline.tensor:
+            steps = _around_products(schedule, stream, pipeline, steps)
+        elif stream.role.name == pipeline.producer:
             steps = _before_copies(schedule, stream, pipeline, steps)
         if stream.role.name in pipeline.consumers:
             steps = _before_uses(schedule, stream, pipeline, steps)
@@ -151,11 +156,18 @@ def _before_copies(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {pipeline.name!r} "
             f"{len(copies)} times {tile}; once {'is meant' if stream.step == 1 else 'each is'}"
         )
+    marks = [op for op in steps if op.name == ACQUIRE and op.uses[0].block == pipeline.name]
+    _check_marks(schedule, pipeline, marks, steps)
     out: list[Operation] = []
     for op in steps:
+        if op in marks:
+            out.append(_wait(schedule, stream, op, pipeline, "empty"))
+            continue
         if op in copies:
-            if pipeline.releases:
-                out.append(_wait(op, pipeline, "empty"))
+            if marks:
+                pass
+            elif pipeline.releases:
+                out.append(_wait(schedule, stream, op, pipeline, "empty"))
             elif stream.role.threads > 1:
                 out.append(
                     _derived(op, "sync", pipeline.name,
@@ -163,6 +175,46 @@ def _before_copies(
                 )  # fmt: skip
         out.append(op)
     return out
+
+
+def _check_marks(
+    schedule: PipelineSchedule, pipeline: Pipeline, marks: list[Operation], steps: list[Operation]
+) -> None:
+    """ScheduleError unless each tile's slot is waited for before it is filled, where it is marked
+    where."""
+    for op in (op for op in steps if marks and _is(op, "copy", pipeline)):
+        before = [mark for mark in marks if mark.tile == op.tile and _earlier(mark, op, steps)]
+        if len(before) != 1 or not pipeline.releases:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op}: its slot is waited for {len(before)} times "
+                f"before it, by acquire({pipeline.name!r}, ..)",
+                hint="once for each tile, before its copy; or nowhere, which is right before it",
+            )
+
+
+def _earlier(one: Operation, other: Operation, steps: list[Operation]) -> bool:
+    return steps.index(one) < steps.index(other)
+
+
+def _around_products(
+    schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
+) -> list[Operation]:
+    """The steps with the wait for a slot before the first product of a tile, and the commit after
+    the last."""
+    writers = [op for op in steps if any(v.block == pipeline.name for v in op.defines)]
+    for residue in range(stream.step):
+        mine = [op for op in writers if offset(op) % stream.step == residue]
+        if not mine or len({op.tile for op in mine}) > 1 or not all(op.asynchronous for op in mine):
+            raise ScheduleError(
+                f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {pipeline.name!r}, "
+                f"columns of TMEM, with {', '.join(map(str, mine)) or 'nothing'}",
+                hint="matrix products of one tile do, in one pass",
+            )
+        first, last = steps.index(mine[0]), steps.index(mine[-1])
+        commit = _derived(mine[-1], "commit", pipeline.name, {"barrier": pipeline.full})
+        waits = [_wait(schedule, stream, mine[0], pipeline, "empty")] if pipeline.releases else []
+        steps = [*steps[:first], *waits, *steps[first : last + 1], commit, *steps[last + 1 :]]
+    return steps
 
 
 def _before_uses(
@@ -190,10 +242,13 @@ def _before_uses(
                 _committed(schedule, op, pipeline) if op in mine and op in releases else op
                 for op in steps
             ]
+        elif schedule.tmem.used and _in_tensor(schedule, stream, pipeline.producer):
+            steps = [_fenced(op) if op in mine and op in releases else op for op in steps]
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
-            steps = [*steps[:index], _wait(first, pipeline, "full"), *steps[index:]]
+            wait = _wait(schedule, stream, first, pipeline, "full")
+            steps = [*steps[:index], wait, *steps[index:]]
     return steps
 
 
@@ -263,13 +318,34 @@ def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) ->
     return out
 
 
-def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
+def _wait(
+    schedule: PipelineSchedule, stream: Stream, user: Operation, pipeline: Pipeline, what: str
+) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
-    barrier = pipeline.full if what == "full" else pipeline.empty
+    full = what == "full"
     # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
-    fence = what == "full" and pipeline.producer_threads > 0 and not pipeline.fenced
-    return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
-                    "wait")  # fmt: skip
+    fence = full and pipeline.producer_threads > 0 and not pipeline.fenced
+    others = (pipeline.producer,) if full else pipeline.released_by
+    tensor = any(_in_tensor(schedule, stream, other) for other in others)
+    context = {"barrier": pipeline.full if full else pipeline.empty, "fence": fence}
+    return _derived(user, f"wait_{what}", pipeline.name, {**context, "tensor": tensor}, "wait")
+
+
+def _in_tensor(schedule: PipelineSchedule, stream: Stream, other: str) -> bool:
+    """Whether the role and another one both touch TMEM."""
+    held = {*schedule.tmem.regions}
+    held |= {p.name for p in schedule.smem.pipelines.values() if p.tensor}
+
+    def touches(one: Stream) -> bool:
+        return any(held & names_of(op) for op in (*one.loop, *one.epilogue))
+
+    return touches(stream) and any(touches(x) for x in schedule.streams if x.role.name == other)
+
+
+def _fenced(freed: Operation) -> Operation:
+    """A release after which another role goes on in TMEM."""
+    asks = freed.context
+    return replace(freed, context=lambda at: {**asks(at), "tensor": True})
 
 
 # ---- exchanges ----------------------------------------------------------------------------------
@@ -336,32 +412,29 @@ def _region(
 ) -> list[Operation]:
     """The epilogue with the commit after the region's last product, or the wait before its first
     read."""
-    context = {"barrier": region.barrier, "slot": 0, "phase": 0, "tensor": True}
+    context = {"barrier": region.barrier, "slot": 0, "phase": 0, "tensor": True, "ran": True}
     everywhere = (*stream.prologue, *stream.items, *stream.loop, *stream.epilogue)
     for op in everywhere:
-        for values, role, verb in (
-            (op.defines, region.producer, "writes"),
-            (op.uses, region.consumer, "reads"),
+        for values, roles, verb in (
+            (op.defines, (region.producer, region.consumer), "writes"),
+            (op.uses, (region.consumer,), "reads"),
         ):
-            if any(v.block == region.name for v in values) and stream.role.name != role:
+            if any(v.block == region.name for v in values) and stream.role.name not in roles:
                 raise ScheduleError(
                     f"{schedule.file}:{op.line} {op} of role {stream.role.name!r} {verb} "
                     f"{region.name!r}, which goes from {region.producer!r} to {region.consumer!r}"
                 )
-    writers = [op for op in everywhere if any(v.block == region.name for v in op.defines)]
-    readers = [op for op in everywhere if any(v.block == region.name for v in op.uses)]
-    for op in writers:
-        if op not in stream.loop or not op.asynchronous:
-            raise ScheduleError(
-                f"{schedule.file}:{op.line} {op} writes {region.name!r}; matrix products of the "
-                f"tile loop do"
-            )
-    for op in readers:
-        if op not in stream.epilogue:
-            raise ScheduleError(
-                f"{schedule.file}:{op.line} {op} reads {region.name!r} before the loop is done; it "
-                f"is handed over once, after the last product"
-            )
+    products = [op for op in everywhere if any(v.block == region.name for v in op.defines)]
+    if stream.role.name == region.producer and not all(
+        op in stream.loop and op.asynchronous for op in products
+    ):
+        raise ScheduleError(
+            f"{schedule.file}:{products[0].line} {products[0]} writes {region.name!r}; matrix "
+            f"products of the tile loop do"
+        )
+    writers = [op for op in products if op.asynchronous]
+    # What reads it in the loop relies on other waits, which the proof checks.
+    readers = [op for op in epilogue if any(v.block == region.name for v in op.uses)]
     if writers:
         return [_derived(replace(writers[-1], tile=None), "commit", region.name, context),
                 *epilogue]  # fmt: skip

@@ -30,7 +30,7 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
             consumers=pipeline.consumers,
             depth=pipeline.depth,
             bytes=pipeline.bytes,
-            areas=tuple(tile.name for tile in pipeline.tiles),
+            areas=tuple(tile.name for tile in pipeline.parts),
             full=pipeline.full,
             empty=pipeline.empty if pipeline.releases else -1,
             releases=pipeline.empties,
@@ -87,5 +87,9 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
                 comment=f"sums of {region.producer} for {region.consumer}",
             )
             for region in schedule.tmem.regions.values()
+        )
+        + tuple(
+            TmemMap(tile.name, tile.column, tile.columns, tile.slots)
+            for tile in schedule.tmem.tiles.values()
         ),
     )

@@ -93,7 +93,7 @@ class _Touched:
             if pipeline is None:
                 return [[regions[block]]]
             held = range(1 if pipeline.resident else pipeline.depth)
-            return [[regions[f"{tile.name}[{slot}]"] for tile in pipeline.tiles] for slot in held]
+            return [[regions[f"{tile.name}[{slot}]"] for tile in pipeline.parts] for slot in held]
 
         pipelines, exchanges = smem.pipelines, smem.exchanges
         resident = {name for name, pipeline in pipelines.items() if pipeline.resident}
@@ -106,10 +106,13 @@ class _Touched:
         reads = [
             (slots(block), block in resident or block in tensor) for block in uses if block in there
         ]
+        # Sums in TMEM, and what lies in no ring, may be written whatever was there before.
+        rings = {name for name, pipeline in pipelines.items() if not pipeline.tensor}
         writes = [
-            (slots(block), block not in pipelines)
+            (slots(block), block not in rings)
             for block in defines if block in there and block not in resident
         ]  # fmt: skip
+        self.stays = {regions[block].name for block in defines if block in tensor}
         self.period = lcm(*(len(held) for held, _ in (*reads, *writes)))
         self.places = [
             (_at(slot, reads), _at(slot, writes), frozenset(x.name for x, _ in _at(slot, reads)))
@@ -294,6 +297,8 @@ class _Run:
                 self._release(warp, does, event.tile)
             case "wait_full" | "wait_empty":
                 return self._wait(warp, does, event)
+            case "commit" if does.pipeline is not None:
+                self._fill_by_commit(warp, does.pipeline, event)
             case "commit":
                 self.committed[warp.block, op.uses[0].block] = self._at_commit(warp)
             case "free":
@@ -311,8 +316,9 @@ class _Run:
         """The role's warps meet, and TMEM is given back when all is done there."""
         if not self._join_role(warp):
             return False
-        for name in self.schedule.tmem.regions:
-            region = self.regions[warp.block][name]
+        for name, region in self.regions[warp.block].items():
+            if region.base < TMEM_SPACE:
+                continue
             for access in (*region.writes, *region.reads):
                 if not access.known(warp.clock):
                     self._problem(op, warp, f"gives TMEM back before {access.op} is known to be "
@@ -458,15 +464,10 @@ class _Run:
         (name, number), fill = _fills(self.line, pipeline, tile, item)
         slot, filler = self.slots[(block, name, number)], self.filler[(block, name, number)]
         held = _resident(item) if pipeline.resident else tile
-        for actor, seen in slot.waits.get(fill - 1, {}).items():
-            if seen is None or warp.clock[actor] < seen:
-                self._problem(
-                    op, warp, f"fills {pipeline.name} for tile {tile} while {self._name(actor)} "
-                    "may still wait for what was there, whose phase it would miss"
-                )  # fmt: skip
+        self._check_waits(warp, op, pipeline, tile, slot.waits.get(fill - 1, {}))
         access = Access(filler, fill, held, op, (warp.role, id(op), tile),
                         generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
-        for part in pipeline.tiles:
+        for part in pipeline.parts:
             region = self.regions[block][f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(
                 warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
@@ -482,6 +483,29 @@ class _Run:
         makers = self.members[pipeline.producer] * pipeline.blocks
         if not pipeline.producer_threads or slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
+
+    def _check_waits(
+        self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int,
+        waits: dict[int, int | None],
+    ) -> None:  # fmt: skip
+        """A problem where some may still wait for the slot's last fill, which `waits` are for."""
+        for actor, seen in waits.items():
+            if seen is None or warp.clock[actor] < seen:
+                self._problem(
+                    op, warp, f"fills {pipeline.name} for tile {tile} while {self._name(actor)} "
+                    "may still wait for what was there, whose phase it would miss"
+                )  # fmt: skip
+
+    def _fill_by_commit(self, warp: _Warp, pipeline: Pipeline, event: Event) -> None:
+        """Products have filled a slot of TMEM, when they are done."""
+        assert event.op is not None
+        (name, number), fill = _fills(self.line, pipeline, event.tile, event.item)
+        slot = self.slots[(warp.block, name, number)]
+        self._check_waits(warp, event.op, pipeline, event.tile, slot.waits.get(fill - 1, {}))
+        slot.merged.append(self._at_commit(warp))
+        slot.filled += 1
+        if not warp.block:
+            self.order.setdefault((pipeline.name, "fills"), []).append(event.tile)
 
     def _release(self, warp: _Warp, does: _Touched, tile: int) -> None:
         op = does.op
@@ -539,11 +563,12 @@ class _Run:
             region.reads.append(access)
         self.checked += len(reads)
         if writes:
-            written = Access(warp.actor, now, tile, op, key, generic=True, met=met)
             for region, fills in writes:
+                held = _resident(event.item) if region.name in does.stays else tile
+                written = Access(warp.actor, now, held, op, key, generic=True, met=met)
                 self._check_write(warp, op, region, tile, fills=fills)
                 region.write(written)
-            warp.unfenced.append(written)
+                warp.unfenced.append(written)
         if flies:
             warp.groups.append((does, access))
 
@@ -562,8 +587,9 @@ class _Run:
         self.checked += len(reads)
         issuer, ordered = warp.clock, list(warp.clock)
         ordered[pipe] = time
-        written = Access(pipe, time, _resident(event.item), op, key, generic=False)
         for region, fills in writes:
+            held = _resident(event.item) if region.name in does.stays else tile
+            written = Access(pipe, time, held, op, key, generic=False)
             warp.clock = ordered
             self._check_write(warp, op, region, tile, fills=fills)
             warp.clock = issuer
@@ -841,6 +867,11 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
     regions += [
         Region(region.name, TMEM_SPACE + region.column, region.columns)
         for region in schedule.tmem.regions.values()
+    ]
+    regions += [
+        Region(f"{tile.name}[{slot}]", TMEM_SPACE + tile.slot_column(slot), tile.columns)
+        for tile in schedule.tmem.tiles.values()
+        for slot in range(tile.slots)
     ]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))

@@ -67,7 +67,7 @@ def render_pipeline(
                 for slot in range(pipeline.depth)
             ]
             + [(region.barrier, 1) for region in schedule.tmem.regions.values()],
-            "tmem": schedule.tmem if schedule.tmem.regions else None,
+            "tmem": schedule.tmem if schedule.tmem.used else None,
             "tmem_map": _tmem_map(schedule),
             "tmem_warp": _tmem_warp(schedule),
             "code": "\n".join(line.text for line in emitter.lines),
@@ -103,6 +103,11 @@ def _tmem_map(schedule: PipelineSchedule) -> list[str]:
         f"{region.column:3}..{region.column + region.columns - 1:3}  {region.name}: "
         f"{region.producer} -> {region.consumer}, commit on {region.barrier:#07x}"
         for region in schedule.tmem.regions.values()
+    ] + [
+        f"{tile.slot_column(slot):3}..{tile.slot_column(slot) + tile.columns - 1:3}  {tile.name} "
+        f"slot {slot}"
+        for tile in schedule.tmem.tiles.values()
+        for slot in range(tile.slots)
     ]
 
 

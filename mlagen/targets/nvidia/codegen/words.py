@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mlagen.dsl import Operation, Part, PipelineOrder, Tile
 from mlagen.targets.nvidia.codegen.runs import offset
 from mlagen.targets.nvidia.dsl import PipelineSchedule
-from mlagen.targets.nvidia.dsl.pipeline import Stream
+from mlagen.targets.nvidia.dsl.pipeline import ACQUIRE, Stream
 
 
 def check_words(schedule: PipelineSchedule) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _words(
     wanted = {(part.key, part.tile): part for part in parts}
     first: dict[tuple[str, int], Operation] = {}
     for op in operations:
-        if op.key in hints:
+        if op.key in hints or op.name == ACQUIRE:
             continue
         name = (op.key, offset(op) % step if looped else 0)
         place = f"{schedule.file}:{op.line} {_word(op)} of {role}"

@@ -5,10 +5,12 @@ from mlagen.targets.nvidia.dsl.pipeline import (
     PipelineSpace,
     Stream,
     WarpRole,
+    acquire,
     release,
 )
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Smem, TmaTile
 from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
+from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 
 __all__ = [
     "Exchange",
@@ -20,6 +22,8 @@ __all__ = [
     "TmaTile",
     "Tmem",
     "TmemRegion",
+    "TmemTile",
     "WarpRole",
+    "acquire",
     "release",
 ]

@@ -48,13 +48,15 @@ from mlagen.dsl.knobs import Knobs
 from mlagen.dsl.operation import Operation, Step
 from mlagen.dsl.plain import PipelineOrder
 from mlagen.dsl.signature import Signature
-from mlagen.dsl.tile import Tile
-from mlagen.dsl.words import moved
+from mlagen.dsl.tile import Tile, Value
+from mlagen.dsl.words import moved, record
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
 from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
+from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 from mlagen.targets.nvidia.limits import Nvidia
 
+ACQUIRE, NOTHING = "acquire", "pipeline/nothing.ptx.j2"  # a mark in the order
 CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
 
 
@@ -181,6 +183,10 @@ class PipelineSpace:
         """Declare columns of TMEM that products of `producer` write and `consumer` reads."""
         return self.tmem.region(self.smem, name, columns, producer=producer, consumer=consumer)
 
+    def columns(self, name: str, columns: int, *, slots: int) -> TmemTile:
+        """Declare a ring of columns of TMEM, for a pipeline that products fill."""
+        return self.tmem.tile(self.smem, name, columns, slots)
+
     def role(
         self,
         name: str,
@@ -289,6 +295,16 @@ class PipelineBuilder(Builder):
         if persistent:
             return stream
         return replace(stream, prologue=(*stream.prologue, *stream.items), items=())
+
+
+def acquire(pipeline: Named, tile: Tile) -> Operation:
+    """Wait here until the slot of `tile` is free, instead of right before it is filled: what comes
+    between relies on what those who released it know."""
+    marks: dict[str, Any] = {}
+    return record(
+        Operation(ACQUIRE, NOTHING, tile, lambda at: marks, uses=(Value(pipeline.name, tile),),
+                  of=pipeline.name)
+    )  # fmt: skip
 
 
 def release(pipeline: Named, tile: Tile) -> Operation:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_BOX
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 from mlagen.targets.nvidia.limits import Nvidia
 
 SWIZZLE_ROW_BYTES = max(Nvidia.swizzle_modes)
@@ -61,7 +62,7 @@ class Pipeline:
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
     mbarrier `empty` completes when every warp of `released_by` has released it; without, the
     schedule's other waits must order each fill after the last use of the slot, and the proof checks
-    it.
+    it. Tiles of TMEM are filled by products, whose commit completes `full`.
     """
 
     name: str
@@ -78,11 +79,22 @@ class Pipeline:
     released_by: tuple[str, ...] = ()  # the consumers that release slots
     fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
     blocks: int = 1  # of a CTA cluster, whose producers each fill a part of every slot of all
+    columns: tuple[TmemTile, ...] = ()  # of TMEM, in place of tiles
+
+    @property
+    def tensor(self) -> bool:
+        """Whether its tiles lie in TMEM."""
+        return bool(self.columns)
+
+    @property
+    def parts(self) -> tuple[TmaTile | TmemTile, ...]:
+        """What a slot is made of."""
+        return self.tiles or self.columns
 
     @property
     def bytes(self) -> int:
         """Bytes of a slot; by TMA they complete its full barrier."""
-        return sum(tile.bytes for tile in self.tiles)
+        return sum(part.bytes for part in self.parts)
 
     @property
     def arrivals(self) -> int:
@@ -173,7 +185,7 @@ class Smem:
     def pipeline(
         self,
         name: str,
-        *tiles: TmaTile,
+        *tiles: TmaTile | TmemTile,
         producer: str,
         consumer: str | tuple[str, ...],
         releases: int | tuple[str, int] = 0,
@@ -201,6 +213,13 @@ class Smem:
                 f"pipeline {name!r} is filled for all blocks of a CTA cluster",
                 hint="`s.cta_cluster(2)` before it, `producer_threads` and `releases`",
             )
+        held = tuple(tile for tile in tiles if isinstance(tile, TmaTile))
+        columns = tuple(tile for tile in tiles if isinstance(tile, TmemTile))
+        if held and columns:
+            raise ScheduleError(
+                f"pipeline {name!r}: {held[0].name} in SMEM, {columns[0].name} in TMEM",
+                hint="products fill the one, copies the other: a pipeline each",
+            )
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
             raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
@@ -210,9 +229,9 @@ class Smem:
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         role, arrivals = releases if isinstance(releases, tuple) else ("", releases)
         pipeline = Pipeline(
-            name, tiles, producer, consumers, depth, base, arrivals, resident, producer_threads,
+            name, held, producer, consumers, depth, base, arrivals, resident, producer_threads,
             within.name if within else "", bool(by_warps), (role,) if role else consumers,
-            by_warps == "fenced", self.blocks if by_warps == "for all" else 1,
+            by_warps == "fenced", self.blocks if by_warps == "for all" else 1, columns,
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline

@@ -1,8 +1,10 @@
 """Tensor memory (TMEM) as data: regions of columns in which matrix products leave their sums.
 
 A region lies in all 128 lanes. One role's products write it; when they are done, `tcgen05.commit`
-completes an mbarrier, and the role that reads it waits there. How many columns are allocated, who
-does it and when they are given back follows from the regions.
+completes an mbarrier, and the role that reads it waits there. The role that reads it may also
+change it between products, where other waits order the two. A *tile* is a ring of columns that a
+pipeline hands from the products that fill it to the role that reads it. How many columns are
+allocated, who does it and when they are given back follows from regions and tiles.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from dataclasses import dataclass, field
 
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
+from mlagen.targets.nvidia.dsl.tmem_tile import COLUMN_BYTES, TmemTile
 
 ADDRESS_BYTES = 4  # tcgen05.alloc writes the first column's address to SMEM
-COLUMN_BYTES = 4 * 128  # four of each lane (PTX ISA, "Tensor Memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +44,60 @@ class Tmem:
     capacity: int
     least: int
     regions: dict[str, TmemRegion] = field(default_factory=dict)
+    tiles: dict[str, TmemTile] = field(default_factory=dict)
     address: int = 0  # in SMEM, where the allocation's address is
 
     def region(
         self, smem: Smem, name: str, columns: int, *, producer: str, consumer: str
     ) -> TmemRegion:
         """Declare `columns` columns that products of `producer` write and `consumer` reads."""
+        first = self._claim(smem, name, columns)
+        barrier = smem.mbarrier(name)
+        self.regions[name] = TmemRegion(name, first, columns, producer, consumer, barrier)
+        return self.regions[name]
+
+    def tile(self, smem: Smem, name: str, columns: int, slots: int) -> TmemTile:
+        """Declare `slots` times `columns` columns, for a pipeline that products fill."""
+        if slots < 1:
+            raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
+        first = self._claim(smem, name, columns * slots)
+        self.tiles[name] = TmemTile(name, columns, slots, first)
+        return self.tiles[name]
+
+    def _claim(self, smem: Smem, name: str, columns: int) -> int:
+        """The first of `columns` columns."""
         if not self.capacity:
             raise ScheduleError(f"region {name!r}: the target has no tensor memory")
-        if name in self.regions:
+        if name in self.regions or name in self.tiles:
             raise ScheduleError(f"{name!r} is declared twice")
         if columns < 1:
             raise ScheduleError(f"region {name!r}: {columns} columns; it has 1 or more")
         first = self.used
         if first + columns > self.capacity:
-            held = ", ".join(f"{r.name} {r.columns}" for r in self.regions.values())
+            held = ", ".join(f"{name} {count}" for name, count in self._held())
             raise CapacityError(
                 f"TMEM ran out: {name!r} wants {columns} columns on top of {first}, "
                 f"{first + columns} of {self.capacity}",
                 hint=f"held so far: {held or 'nothing'}; fewer columns would fit",
             )
-        if not self.regions:
+        if not first:
             self.address = smem.reserve("TMEM address", ADDRESS_BYTES)
-        barrier = smem.mbarrier(name)
-        self.regions[name] = TmemRegion(name, first, columns, producer, consumer, barrier)
-        return self.regions[name]
+        return first
+
+    def _held(self) -> list[tuple[str, int]]:
+        """Columns of regions and tiles."""
+        regions = [(region.name, region.columns) for region in self.regions.values()]
+        return [*regions, *((tile.name, tile.columns * tile.slots) for tile in self.tiles.values())]
 
     @property
     def used(self) -> int:
-        """Columns that regions take."""
-        return sum(region.columns for region in self.regions.values())
+        """Columns that regions and tiles take."""
+        return sum(count for _, count in self._held())
 
     @property
     def allocated(self) -> int:
         """Columns of the allocation: a power of two (PTX ISA, tcgen05.alloc)."""
-        if not self.regions:
+        if not self.used:
             return 0
         return max(self.least, 1 << (self.used - 1).bit_length())
 

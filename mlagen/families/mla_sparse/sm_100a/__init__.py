@@ -1,0 +1,1 @@
+"""Sparse MLA's operations on Blackwell."""

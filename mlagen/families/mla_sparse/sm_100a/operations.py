@@ -1,0 +1,232 @@
+"""Top-k sparse MLA prefill on Blackwell: the operations that the schedule arranges.
+
+A block has up to 64 heads of a query, and all keys of its list, 64 a tile. S = Q K^T over all
+columns of a row, O += P V over the first 512 of the same rows. Products are `tcgen05.mma.ws` of 64
+rows, whose sums are folded: a row's first half of columns lies in one of lanes 0 to 63, the other
+half in the lane 64 further. So two threads share a head: each has half of a tile's keys, and half
+of each 256 columns of O.
+
+Softmax in base 2: P = exp2(c S - c M), c = scale * log2(e). M moves at every tile; the two threads
+of a head exchange their maxima. P is rounded to bf16 for the product; row sums add what it was
+before, and are added up at the end. M starts at the lowest finite number: a tile without keys
+leaves M, and its P is 0. A query without keys has one such tile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from mlagen.attention.latent.sm_90a.problem import ROWS, TILE
+from mlagen.dsl import (
+    Access,
+    Operation,
+    PipelineOrder,
+    RingTile,
+    Tile,
+    Value,
+    bind,
+    by,
+    record,
+)
+from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.signature import signature
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+
+# Tools find FlashMLA's kernel in a profile by a part of this name.
+SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
+LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
+PV_COLUMNS = 256  # of V in one product
+# SMEM descriptors (PTX ISA, tcgen05 matrix descriptor): version 1, 128-byte swizzle, 8 rows are
+# 1024 bytes. Across the rows, the distance to the next 64 columns is added.
+COLUMN_MAJOR = 2 << 61 | 1 << 46 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
+# PTX ISA, tcgen05 instruction descriptor: fp32 sums of bf16, B across its rows.
+BF16_PRODUCT, B_TURNED = 1 << 4 | 1 << 7 | 1 << 10, 1 << 16
+OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
+
+
+class SparsePrefill:
+    """The operations of one kernel over the schedule's pipelines and registers (s, p, o)."""
+
+    def __init__(
+        self, k: MlaSparsePrefillConfig, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole,
+        query: Pipeline, keys: Pipeline, weights: Pipeline, scores: Pipeline, o: TmemRegion,
+    ) -> None:  # fmt: skip
+        if k.rows != "bf16" or k.dtype != "bf16":
+            raise UnsupportedError(
+                f"rows={k.rows}, dtype={k.dtype} on sm_100a",
+                hint="rows and queries are bf16 there",
+            )
+        if keys.depth != scores.depth or weights.depth != 1:
+            raise ScheduleError(
+                f"{keys.depth} slots of keys, {scores.depth} of scores, {weights.depth} of P",
+                hint="scores have the slot of their keys; P has one",
+            )
+        self.k, self.softmax, self.feeder = k, softmax, feeder
+        self.query, self.keys, self.weights, self.scores = query, keys, weights, scores
+        apart = keys.tiles[1].base - keys.tiles[0].base
+        self.supply: dict[str, Any] = {
+            "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
+            "causal": False, "shared_list": False, "tile_rows": TILE,
+            "queries": query.tiles, "keys_": keys.tiles, "weights": weights,
+            "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
+            "rows_apart": feeder.threads // LANES_A_ROW,
+            "fetched": TILE * LANES_A_ROW // feeder.threads,
+            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR | apart // 16 << 16),
+            "score_shape": BF16_PRODUCT | TILE // 8 << 17 | ROWS // 16 << 24,
+            "value_shape": BF16_PRODUCT | B_TURNED | PV_COLUMNS // 8 << 17 | ROWS // 16 << 24,
+            "value_columns": PV_COLUMNS,
+            **{name: s.names(name) for name in ("s", "p", "o")},
+        }  # fmt: skip
+        self._registers(s)
+        threads = s.roles[-1].warps.stop * 32
+        s.signature, s.symbol = signature(k, threads, grid="units"), SYMBOL
+        s.plain = self._plain()
+        bind(keys, self._fetcher)
+        bind(weights, self._storer)
+        bind(scores, self._releaser)
+
+    def _registers(self, s: PipelineSpace) -> None:
+        fetched = self.supply["fetched"]
+        for operand, type, count, why in (
+            ("place", ".b32", fetched, "rows of the next tile that this thread fetches"),
+            ("src", ".b64", fetched, "where the rows of this tile lie"),
+        ):
+            self.supply[operand] = s.named(operand, type, count, why)
+        for operand, type, why in (
+            ("there", ".b32", "which of them are rows, a bit each"),
+            ("unit", ".b32", "this block's heads of a query, among all queries'"),
+            ("table", ".b64", "this query's list"),
+            ("keys", ".b32", "keys of the list"),
+            ("ahead", ".b32", "tile to look up next"),
+            ("listed_key", ".b32", "a key of the list of this warp's next tile"),
+            ("turn", ".b32", "which half of the room for maxima is written next"),
+            ("c", ".f32", "scale * log2(e)"),
+            ("cm", ".f32", "c times the running maximum of this thread's head"),
+            ("top", ".f32", "the tile's largest score of the head"),
+            ("l", ".f32", "sum of P over this thread's keys"),
+            ("alpha", ".f32", "what the tile's maximum does to O"),
+        ):
+            self.supply[operand] = s.named(f"{operand}_", type, 1, why)[0]
+
+    def _plain(self) -> PipelineOrder:
+        """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
+        feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
+        return PipelineOrder(
+            before=(*by(feeder, "setup", "load_queries"), *by(math, "setup"),
+                    *by(softmax, "setup")),
+            tiles=(
+                *by(feeder, "look_up", "find_rows", "copy keys"),
+                *by(math, "qk"),
+                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum",
+                    "exponent", "rescale", "copy weights"),
+                *by(math, "pv", "release weights", "release keys"),
+            ),
+            after=by(softmax, "finish"),
+        )  # fmt: skip
+
+    # ---- before the loop --------------------------------------------------------------------
+
+    def setup(self, role: WarpRole) -> None:
+        """Find this block's query, its list, and how many tiles that has."""
+        self._record("setup", None, feeds=role is self.feeder, masks=role is self.softmax)
+
+    def load_queries(self) -> None:
+        """Fetch 64 rows of Q by TMA. Rows past the query's own are of others, or zero."""
+        self._record("load_queries", None, pipeline=self.query, defines=(Value(self.query.name),))
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def look_up(self, tile: Tile) -> None:
+        """Load what the list names of the rows that this thread fetches."""
+        self._record("look_up", tile)
+
+    def find_rows(self, tile: Tile) -> None:
+        """Compute where these rows lie."""
+        self._record("find_rows", tile)
+
+    def _fetcher(self, kind: str, tile: Tile) -> Operation:
+        if kind == "release":
+            return self._releaser(kind, tile, self.keys)
+        return self._operation("copy", tile, template="fetch", pipeline=self.keys,
+                               access=Access("copy", RingTile(self.keys.name, tile)))  # fmt: skip
+
+    # ---- products ---------------------------------------------------------------------------
+
+    def qk(self, tile: Tile) -> None:
+        """S = Q K^T."""
+        self._record(
+            "qk", tile, uses=(Value(self.keys.name, tile), Value(self.query.name)),
+            defines=(Value(self.scores.name, tile),), asynchronous=True,
+        )  # fmt: skip
+
+    def pv(self, tile: Tile) -> None:
+        """O += P V; the first tile overwrites."""
+        self._record(
+            "pv", tile, uses=(Value(self.keys.name, tile), Value(self.weights.name, tile)),
+            defines=(Value("O"),), asynchronous=True, first_differs=True,
+        )  # fmt: skip
+
+    # ---- softmax ----------------------------------------------------------------------------
+
+    def load_list(self, tile: Tile) -> None:
+        """Load what the list names in this warp's half of a tile, a key a lane."""
+        self._record("load_list", tile)
+
+    def load_scores(self, tile: Tile) -> None:
+        """Load S to registers."""
+        self._record("load_scores", tile, uses=(Value(self.scores.name, tile),))
+
+    def row_maximum(self, tile: Tile) -> None:
+        """Mask S, and find the tile's largest score of each head."""
+        self._record("row_maximum", tile)
+
+    def exponent(self, tile: Tile) -> None:
+        """Update M and alpha; compute P, and as bf16, and its sum."""
+        self._record("exponent", tile)
+
+    def rescale(self, tile: Tile) -> None:
+        """O *= alpha, where there is an O."""
+        self._record("rescale", tile, domain="rest", uses=(Value("O"),), defines=(Value("O"),))
+
+    def _storer(self, kind: str, tile: Tile) -> Operation:
+        if kind == "release":
+            return self._releaser(kind, tile, self.weights)
+        return self._operation(
+            "copy",
+            tile,
+            template="store_p",
+            pipeline=self.weights,
+            access=Access("copy", RingTile(self.weights.name, tile)),
+        )
+
+    # ---- after the loop ---------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Store O / (l + exp(sink)), LSE and the largest score."""
+        self._record("finish", None, uses=(Value("O"),))
+
+    # ---- templates --------------------------------------------------------------------------
+
+    def _releaser(self, kind: str, tile: Tile, pipeline: Pipeline | None = None) -> Operation:
+        freed = pipeline or self.scores
+        return Operation(
+            "release", "pipeline/release.ptx.j2", tile, lambda at: {"pipeline": freed},
+            access=Access("release", RingTile(freed.name, tile)),
+        )  # fmt: skip
+
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, **more))
+
+    def _operation(
+        self, name: str, tile: Tile | None, *, template: str = "", **more: Any
+    ) -> Operation:
+        """`more`: fields of `Operation`; the rest are operands of the template."""
+        own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
+        supply = {**self.supply, **more}
+        return Operation(
+            name, f"mla_sparse/in_tensor/{template or name}.ptx.j2", tile,
+            lambda at: {**supply, "first": at.first}, **own,
+        )  # fmt: skip
