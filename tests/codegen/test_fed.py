@@ -9,7 +9,8 @@ from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.codegen.schedules import load
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.targets.nvidia.codegen.derive import WAITS, check_pipelines, looped
+from mlagen.targets.nvidia.codegen.derive import check_pipelines, looped
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 

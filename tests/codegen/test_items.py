@@ -13,7 +13,8 @@ from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen import derive as deriving
 from mlagen.targets.nvidia.codegen import proof as proving
-from mlagen.targets.nvidia.codegen.derive import WAITS, derive
+from mlagen.targets.nvidia.codegen.derive import derive
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.runs import Line, every, item_runs, walk
 from mlagen.targets.nvidia.codegen.thin import plan

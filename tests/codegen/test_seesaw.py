@@ -12,7 +12,8 @@ from mlagen.codegen.schedules import load
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.nvidia.codegen.derive import WAITS, derive, looped
+from mlagen.targets.nvidia.codegen.derive import derive, looped
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.codegen.thin import plan

@@ -8,7 +8,8 @@ from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.targets.nvidia.codegen import proof as proofs
-from mlagen.targets.nvidia.codegen.derive import WAITS, looped
+from mlagen.targets.nvidia.codegen.derive import looped
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSpace

@@ -74,7 +74,7 @@ def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> 
 
 
 def test_a_release_that_waits_for_no_product(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(derive, "_committed", lambda schedule, freed, pipeline: freed)
+    monkeypatch.setattr(derive, "committed", lambda freed, pipeline: freed)
     assert build(GEMM, tmp_path / "out") != 0
     assert "is still read by a matrix group" in " ".join(capsys.readouterr().err.split())
 
@@ -86,12 +86,12 @@ def test_a_release_that_waits_for_no_product(tmp_path: Path, monkeypatch: Any, c
 def test_sums_that_are_not_waited_for(
     name: str, says: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    whole: Callable[..., Any] = derive._region
+    whole: Callable[..., Any] = derive.handed_over
 
     def without(*arguments: Any) -> list[Any]:
         return [op for op in whole(*arguments) if op.name != name]
 
-    monkeypatch.setattr(derive, "_region", without)
+    monkeypatch.setattr(derive, "handed_over", without)
     assert build(GEMM, tmp_path / "out") != 0
     assert says in " ".join(capsys.readouterr().err.split())
 
@@ -115,3 +115,39 @@ def test_inspect_prints_the_map(capsys: Any) -> None:
     said = " ".join(capsys.readouterr().out.split())
     assert "C 0..255 1 256 sums of math for out" in said
     assert "TMEM columns 256 512 256" in said
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "says"),
+    [
+        (GEMM, "fence_after", "reads C without tcgen05.fence::after_thread_sync once mma(i)"),
+        ("mla_sparse_prefill_sm100", "fence_before", "fence::before_thread_sync after rescale"),
+        ("mla_sparse_prefill_sm100", "fence_after", "fence::after_thread_sync once"),
+    ],
+)
+def test_a_fence_that_lacks(
+    kernel: Path | str, name: str, says: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    whole: Callable[..., Any] = derive.with_fences
+
+    def without(*arguments: Any) -> list[Any]:
+        return [op for op in whole(*arguments) if op.name != name]
+
+    monkeypatch.setattr(derive, "with_fences", without)
+    more = [] if kernel == GEMM else ["--set", "num_heads=64"]
+    out = ["--target", "sm_100a", "-o", str(tmp_path / "out")]
+    assert run(["build", str(kernel), *more, *out]) != 0
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_load_that_is_not_waited_for(tmp_path: Path, capsys: Any) -> None:
+    own = tmp_path / "own" / "sm_100a" / "gemm"
+    own.mkdir(parents=True)
+    store = (EXAMPLES / "templates" / "sm_100a" / "gemm" / "store.ptx.j2").read_text()
+    wait = "tcgen05.wait::ld.sync.aligned;\n"
+    assert store.count(wait) == 1
+    (own / "store.ptx.j2").write_text(store.replace(wait, ""))
+    out = ["--target", "sm_100a", "-o", str(tmp_path / "out")]
+    assert run(["build", str(GEMM), "--templates", str(tmp_path / "own"), *out]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "error[tensor-wait]" in said and "tcgen05.wait::ld must follow it" in said

@@ -23,7 +23,7 @@ from mlagen.schedule_view.model import (
     unit_of,
 )
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
-from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed, PtxLine
 from mlagen.targets.nvidia.codegen.map import kernel_map
 from mlagen.targets.nvidia.codegen.runs import Loop
@@ -108,7 +108,7 @@ class _Stream:
             if operation.name in WAITS:
                 continue
             after = index + 1
-            while after < end and self.steps[after].name == "arrive":
+            while after < end and self.steps[after].name in ("arrive", "commit"):
                 after += 1
             printed = {s for step in self.steps[first:after] for s in self.lines.get(id(step), ())}
             where = [section for section in self.sections if section in printed]
@@ -157,6 +157,8 @@ class _Stream:
     def _told(self, step: Operation, printed: Printed | None) -> str:
         """A derived operation in words. Slot and parity as they are printed: a number, or the
         register that has it."""
+        if step.name in FENCES:
+            return FENCES[step.name]
         made, what = step.context(Binding(0, False)), step.uses[0]
         fence = "fence.proxy.async" if made.get("fence") else ""
         if step.name in ("wait_full", "wait_empty"):
@@ -166,6 +168,8 @@ class _Stream:
             name = what.block if what.tile is None else f"{what.block}, {what.tile}"
             text = f"mbarrier {kind}({name}): slot {slot}, parity {phase}"
             return f"{text}; {fence}" if fence else text
+        if step.name == "commit":
+            return f"then tcgen05.commit ({what.block})"
         if step.name == "sync":
             return f"bar.sync {made['barrier']} (warps of {self.loop.stream.role.name})"
         if step.name == "arrive_and_wait":

@@ -32,6 +32,8 @@ class Access:
     generic: bool  # by ordinary instructions, not through the async proxy
     regions: frozenset[str] = frozenset()  # that a matrix group reads
     fenced: int | None = None  # the actor's time of its proxy fence after a generic write
+    # The actor's time of its tcgen05 fence after an access of TMEM; a commit of products fences.
+    left: int | None = None
     # Of an operation that may skip itself: times, by actor, of the meeting that follows it where it
     # is done, behind a fence. Who knows one of them knows all that came before.
     met: Mapping[int, int] | None = None

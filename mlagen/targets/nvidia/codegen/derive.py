@@ -5,11 +5,10 @@
   first, so that the threads that copy, one by TMA or all by cp.async, know what all of them know.
 * The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
-* A pipeline of TMEM is filled by products: the producer waits for its slot before the first of a
-  tile, and commits after the last. Where a wait is for what another role did in TMEM, and the role
-  that waits goes on there, both fence.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
+
+What tensor memory needs besides is in `tensor`.
 
 These rules alone give too many waits: an exchange often tells already that a tile is full. `thin`
 leaves out what the proof does not need.
@@ -18,27 +17,27 @@ leaves out what the proof does not need.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any
 
 from mlagen.codegen.expand import Bounds, loop_bounds
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.errors import ProofError, ScheduleError
+from mlagen.targets.nvidia.codegen.derived import WAITS, derived, names_of, wait_for
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
+from mlagen.targets.nvidia.codegen.tensor import (
+    around_products,
+    committed,
+    given_back,
+    handed_over,
+    with_fences,
+)
 from mlagen.targets.nvidia.dsl.pipeline import ACQUIRE, PipelineSchedule, Stream
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline
-from mlagen.targets.nvidia.dsl.tmem import TmemRegion
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
-COMMIT = "pipeline/commit.ptx.j2"  # a release that waits for the products before it
 NO_LOOP = Bounds(0, 0, 0, 0, 1)  # of a role that acts before and after the tiles of others
-# Operations that are derived.
-WAITS = (
-    "wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive", "commit", "wait_committed",
-    "free",
-)  # fmt: skip
 
 
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
@@ -51,7 +50,7 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
                 steps = _before_loads(stream, pipeline, steps)
             continue
         if stream.role.name == pipeline.producer and pipeline.tensor:
-            steps = _around_products(schedule, stream, pipeline, steps)
+            steps = around_products(schedule, stream, pipeline, steps)
         elif stream.role.name == pipeline.producer:
             steps = _before_copies(schedule, stream, pipeline, steps)
         if stream.role.name in pipeline.consumers:
@@ -61,11 +60,11 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
         steps = _exchange(schedule, stream, exchange, steps, fence)
         epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
     for region in schedule.tmem.regions.values():
-        epilogue = _region(schedule, stream, region, epilogue)
-    if stream.role.name == schedule.tmem.owner:
-        free = _derived(epilogue[-1], "free", "", {"columns": schedule.tmem.allocated})
-        epilogue.append(replace(free, uses=()))
+        epilogue = handed_over(schedule, stream, region, epilogue)
+    epilogue = given_back(schedule, stream, epilogue)
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
+    if schedule.tmem.used:
+        steps, epilogue = (with_fences(schedule, stream, part) for part in (steps, epilogue))
     return looped(schedule, stream, prologue, steps, epilogue)
 
 
@@ -134,14 +133,6 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
             )
 
 
-def names_of(operation: Operation) -> set[str]:
-    """Pipelines, exchanges and register blocks that the operation touches."""
-    found = {value.block for value in (*operation.uses, *operation.defines)}
-    if operation.access is not None:
-        found.add(operation.access.target.ring)
-    return found
-
-
 # ---- pipelines ----------------------------------------------------------------------------------
 
 
@@ -161,16 +152,16 @@ def _before_copies(
     out: list[Operation] = []
     for op in steps:
         if op in marks:
-            out.append(_wait(schedule, stream, op, pipeline, "empty"))
+            out.append(wait_for(op, pipeline, "empty"))
             continue
         if op in copies:
             if marks:
                 pass
             elif pipeline.releases:
-                out.append(_wait(schedule, stream, op, pipeline, "empty"))
+                out.append(wait_for(op, pipeline, "empty"))
             elif stream.role.threads > 1:
                 out.append(
-                    _derived(op, "sync", pipeline.name,
+                    derived(op, "sync", pipeline.name,
                              {"barrier": stream.role.barrier, "threads": stream.role.threads})
                 )  # fmt: skip
         out.append(op)
@@ -196,27 +187,6 @@ def _earlier(one: Operation, other: Operation, steps: list[Operation]) -> bool:
     return steps.index(one) < steps.index(other)
 
 
-def _around_products(
-    schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
-) -> list[Operation]:
-    """The steps with the wait for a slot before the first product of a tile, and the commit after
-    the last."""
-    writers = [op for op in steps if any(v.block == pipeline.name for v in op.defines)]
-    for residue in range(stream.step):
-        mine = [op for op in writers if offset(op) % stream.step == residue]
-        if not mine or len({op.tile for op in mine}) > 1 or not all(op.asynchronous for op in mine):
-            raise ScheduleError(
-                f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {pipeline.name!r}, "
-                f"columns of TMEM, with {', '.join(map(str, mine)) or 'nothing'}",
-                hint="matrix products of one tile do, in one pass",
-            )
-        first, last = steps.index(mine[0]), steps.index(mine[-1])
-        commit = _derived(mine[-1], "commit", pipeline.name, {"barrier": pipeline.full})
-        waits = [_wait(schedule, stream, mine[0], pipeline, "empty")] if pipeline.releases else []
-        steps = [*steps[:first], *waits, *steps[first : last + 1], commit, *steps[last + 1 :]]
-    return steps
-
-
 def _before_uses(
     schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
 ) -> list[Operation]:
@@ -239,15 +209,12 @@ def _before_uses(
         using = [op for op in mine if op not in releases]
         if any(op.asynchronous for op in using) and schedule.tmem.capacity:
             steps = [
-                _committed(schedule, op, pipeline) if op in mine and op in releases else op
-                for op in steps
+                committed(op, pipeline) if op in mine and op in releases else op for op in steps
             ]
-        elif schedule.tmem.used and _in_tensor(schedule, stream, pipeline.producer):
-            steps = [_fenced(op) if op in mine and op in releases else op for op in steps]
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
-            wait = _wait(schedule, stream, first, pipeline, "full")
+            wait = wait_for(first, pipeline, "full")
             steps = [*steps[:index], wait, *steps[index:]]
     return steps
 
@@ -294,14 +261,14 @@ def _before_resident(
             )
         if early:
             index = prologue.index(early[0])
-            wait = _derived(early[0], "wait_full", name, context, "wait")
+            wait = derived(early[0], "wait_full", name, context, "wait")
             prologue = [*prologue[:index], wait, *prologue[index:]]
         elif users:
             # The pass that the first of them is in is that of its first tile, where there is one.
             first = max(users, key=lambda op: (offset(op) // stream.step, -steps.index(op)))
             index, own = steps.index(first), offset(first) % stream.step == 1
             tile = Tile(offset(first) // stream.step * stream.step + own)
-            wait = replace(_derived(first, "wait_full", name, context, "wait"), tile=tile,
+            wait = replace(derived(first, "wait_full", name, context, "wait"), tile=tile,
                            uses=(Value(name),), domain="second" if own else "first")  # fmt: skip
             steps = [*steps[:index], wait, *steps[index:]]
     return prologue, steps
@@ -313,39 +280,9 @@ def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) ->
     out: list[Operation] = []
     for op in steps:
         if any(value.block == pipeline.name for value in op.defines):
-            out.append(replace(_derived(op, "sync", pipeline.name, context), domain=op.domain))
+            out.append(replace(derived(op, "sync", pipeline.name, context), domain=op.domain))
         out.append(op)
     return out
-
-
-def _wait(
-    schedule: PipelineSchedule, stream: Stream, user: Operation, pipeline: Pipeline, what: str
-) -> Operation:
-    """The wait for `pipeline`'s barrier before `user`."""
-    full = what == "full"
-    # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
-    fence = full and pipeline.producer_threads > 0 and not pipeline.fenced
-    others = (pipeline.producer,) if full else pipeline.released_by
-    tensor = any(_in_tensor(schedule, stream, other) for other in others)
-    context = {"barrier": pipeline.full if full else pipeline.empty, "fence": fence}
-    return _derived(user, f"wait_{what}", pipeline.name, {**context, "tensor": tensor}, "wait")
-
-
-def _in_tensor(schedule: PipelineSchedule, stream: Stream, other: str) -> bool:
-    """Whether the role and another one both touch TMEM."""
-    held = {*schedule.tmem.regions}
-    held |= {p.name for p in schedule.smem.pipelines.values() if p.tensor}
-
-    def touches(one: Stream) -> bool:
-        return any(held & names_of(op) for op in (*one.loop, *one.epilogue))
-
-    return touches(stream) and any(touches(x) for x in schedule.streams if x.role.name == other)
-
-
-def _fenced(freed: Operation) -> Operation:
-    """A release after which another role goes on in TMEM."""
-    asks = freed.context
-    return replace(freed, context=lambda at: {**asks(at), "tensor": True})
 
 
 # ---- exchanges ----------------------------------------------------------------------------------
@@ -393,80 +330,8 @@ def _exchange(
             at = ops[-1] if after else ops[0]
             index = steps.index(at) + after
             name = "arrive" if after else "arrive_and_wait"
-            steps = [*steps[:index], _derived(at, name, exchange.name, context), *steps[index:]]
+            steps = [*steps[:index], derived(at, name, exchange.name, context), *steps[index:]]
     return steps
-
-
-# ---- tensor memory ------------------------------------------------------------------------------
-
-
-def _committed(schedule: PipelineSchedule, freed: Operation, pipeline: Pipeline) -> Operation:
-    """A release that arrives when all products before it are done."""
-    asks = freed.context
-    more = {"barrier": pipeline.empty}
-    return replace(freed, template=COMMIT, context=lambda at: {**asks(at), **more})
-
-
-def _region(
-    schedule: PipelineSchedule, stream: Stream, region: TmemRegion, epilogue: list[Operation]
-) -> list[Operation]:
-    """The epilogue with the commit after the region's last product, or the wait before its first
-    read."""
-    context = {"barrier": region.barrier, "slot": 0, "phase": 0, "tensor": True, "ran": True}
-    everywhere = (*stream.prologue, *stream.items, *stream.loop, *stream.epilogue)
-    for op in everywhere:
-        for values, roles, verb in (
-            (op.defines, (region.producer, region.consumer), "writes"),
-            (op.uses, (region.consumer,), "reads"),
-        ):
-            if any(v.block == region.name for v in values) and stream.role.name not in roles:
-                raise ScheduleError(
-                    f"{schedule.file}:{op.line} {op} of role {stream.role.name!r} {verb} "
-                    f"{region.name!r}, which goes from {region.producer!r} to {region.consumer!r}"
-                )
-    products = [op for op in everywhere if any(v.block == region.name for v in op.defines)]
-    if stream.role.name == region.producer and not all(
-        op in stream.loop and op.asynchronous for op in products
-    ):
-        raise ScheduleError(
-            f"{schedule.file}:{products[0].line} {products[0]} writes {region.name!r}; matrix "
-            f"products of the tile loop do"
-        )
-    writers = [op for op in products if op.asynchronous]
-    # What reads it in the loop relies on other waits, which the proof checks.
-    readers = [op for op in epilogue if any(v.block == region.name for v in op.uses)]
-    if writers:
-        return [_derived(replace(writers[-1], tile=None), "commit", region.name, context),
-                *epilogue]  # fmt: skip
-    if readers:
-        index = epilogue.index(readers[0])
-        wait = _derived(readers[0], "wait_committed", region.name, context, "wait")
-        return [*epilogue[:index], wait, *epilogue[index:]]
-    return epilogue
-
-
-def _derived(
-    at: Operation, name: str, block: str, context: dict[str, Any], template: str = ""
-) -> Operation:
-    """The derived operation `name`, told for the line and the tile of the operation `at`."""
-    return replace(
-        at,
-        name=name,
-        template=f"pipeline/{template or name}.ptx.j2",
-        context=_always(context),
-        defines=(),
-        uses=(Value(block, at.tile),),
-        access=None,
-        domain="every",
-        first_differs=False,
-        guarded=False,
-        asynchronous=False,
-        joins=False,
-    )
-
-
-def _always(context: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
-    return lambda at: context
 
 
 # ---- groups -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mlagen.codegen.dataflow import Difference, Done, differences
 from mlagen.dsl import Operation, Part, PipelineOrder
-from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
 from mlagen.targets.nvidia.codegen.proof import Event, Way, events_of

@@ -8,6 +8,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks th
 * nothing is overwritten before all that read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
+* what one warp, or the tensor pipe, did in tensor memory is fenced on both sides of the barrier by
+  which another learns that it is over, before that one goes on there;
 * ordinary code touches registers of a matrix group only when the group is done;
 * of a CTA cluster, all of this holds for what a block writes and releases in the others: its bytes
   there complete a fill, and tell nothing else of the block that they come from;
@@ -28,8 +30,9 @@ from math import lcm
 
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Region, join
-from mlagen.targets.nvidia.codegen.derive import COMMIT, WAITS
+from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
+from mlagen.targets.nvidia.codegen.tensor import COMMIT
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 
@@ -153,6 +156,7 @@ class _Warp:
     role: str
     barrier: int  # at which the warps of the role meet
     issues: bool  # it is the one that issues copies
+    alone: bool  # no other warp of the role reaches its lanes of TMEM
     events: list[Event]
     clock: Clock
     at: int = 0
@@ -160,6 +164,8 @@ class _Warp:
     groups: list[tuple[_Touched, Access]] = field(default_factory=list)  # oldest first
     unfenced: list[Access] = field(default_factory=list)
     fence: Clock | None = None  # what it knew at its last proxy fence
+    tensor: list[Access] = field(default_factory=list)  # of TMEM, since its last fence_before
+    entered: Clock | None = None  # what it knew at its last fence_after
 
 
 @dataclass
@@ -229,6 +235,7 @@ class _Run:
         size = len(warps) + len(fillers) + len(self.pipes)
         self.warps = [
             _Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
+                  len(loop.stream.role.warps) <= self.schedule.target.warpgroup_warps,
                   prover.track(loop, line).events, [0] * size)
             for actor, (block, loop, member) in enumerate(warps)
         ]  # fmt: skip
@@ -297,6 +304,10 @@ class _Run:
                 self._release(warp, does, event.tile)
             case "wait_full" | "wait_empty":
                 return self._wait(warp, does, event)
+            case "fence_before":
+                self._leave(warp)
+            case "fence_after":
+                warp.entered = list(warp.clock)
             case "commit" if does.pipeline is not None:
                 self._fill_by_commit(warp, does.pipeline, event)
             case "commit":
@@ -314,8 +325,10 @@ class _Run:
 
     def _free(self, warp: _Warp, op: Operation) -> bool:
         """The role's warps meet, and TMEM is given back when all is done there."""
+        self._leave(warp)
         if not self._join_role(warp):
             return False
+        warp.entered = list(warp.clock)
         for name, region in self.regions[warp.block].items():
             if region.base < TMEM_SPACE:
                 continue
@@ -323,7 +336,37 @@ class _Run:
                 if not access.known(warp.clock):
                     self._problem(op, warp, f"gives TMEM back before {access.op} is known to be "
                                   f"done with {name}")  # fmt: skip
+                elif unfenced := self._unfenced(warp, region, access):
+                    self._problem(op, warp, f"gives TMEM back {unfenced}")
         return True
+
+    def _leave(self, warp: _Warp) -> None:
+        """A fence after what the warp did in TMEM."""
+        for access in warp.tensor:
+            access.left = warp.clock[warp.actor]
+        warp.tensor = []
+
+    def _unfenced(self, warp: _Warp, region: Region, access: Access, *, piped: bool = False) -> str:
+        """The fence of tcgen05 that lacks between an access of TMEM, which the warp knows to be
+        over, and what it does there now; `piped`: by a product. "" where none does."""
+        actor, own = access.actor, self.pipes.get((warp.block, warp.role))
+        if region.base < TMEM_SPACE or actor == warp.actor or (piped and actor == own):
+            return ""
+        by_warp = actor < len(self.warps)
+        if by_warp and not piped and self._apart(warp, self.warps[actor]):
+            return ""
+        left = access.left if by_warp else access.over
+        if left is None or warp.clock[actor] < left:
+            return f"without {FENCES['fence_before']} after {access.op} of {self._name(actor)}"
+        if warp.entered is None or warp.entered[actor] < left:
+            over = f"{access.op} of {self._name(actor)} is known to be over"
+            return f"without {FENCES['fence_after']} once {over}"
+        return ""
+
+    @staticmethod
+    def _apart(warp: _Warp, other: _Warp) -> bool:
+        """Whether two warps never reach the same lanes: those of a role of one warpgroup."""
+        return warp.role == other.role and warp.block == other.block and warp.alone
 
     def _at_commit(self, warp: _Warp) -> Clock:
         """What who sees a commit of the warp knows: all that it knew, and its products done."""
@@ -558,6 +601,8 @@ class _Run:
         )
         for region, resident in reads:
             held = _resident(event.item) if resident else tile
+            if region.base >= TMEM_SPACE:
+                warp.tensor.append(access)
             if op.guarded or (warp.actor, held, flies) not in region.seen:
                 self._look(warp, op, region, access, held)
             region.reads.append(access)
@@ -565,10 +610,11 @@ class _Run:
         if writes:
             for region, fills in writes:
                 held = _resident(event.item) if region.name in does.stays else tile
-                written = Access(warp.actor, now, held, op, key, generic=True, met=met)
+                smem = region.base < TMEM_SPACE
+                written = Access(warp.actor, now, held, op, key, generic=smem, met=met)
                 self._check_write(warp, op, region, tile, fills=fills)
                 region.write(written)
-                warp.unfenced.append(written)
+                (warp.unfenced if smem else warp.tensor).append(written)
         if flies:
             warp.groups.append((does, access))
 
@@ -618,6 +664,8 @@ class _Run:
             elif op.asynchronous and not write.fenced_for(warp.clock, warp.fence):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
                               f"fence after {write.op}")  # fmt: skip
+            elif unfenced := self._unfenced(warp, region, write, piped=op.asynchronous):
+                self._problem(op, warp, f"reads {region.name} {unfenced}")
         if certain and not self.problems:
             region.seen.add((warp.actor, held, op.asynchronous))
 
@@ -640,9 +688,12 @@ class _Run:
                     continue
                 known = access.known(warp.clock)
                 fenced = not proxy or not writes or access.fenced_for(warp.clock, warp.fence)
-                if (known and fenced) or self._other_rows(warp, op, access):
+                unfenced = known and self._unfenced(warp, other, access, piped=op.asynchronous)
+                if (known and fenced and not unfenced) or self._other_rows(warp, op, access):
                     continue
-                if known:
+                if unfenced:
+                    what = unfenced
+                elif known:
                     what = f"through the async proxy without a fence after {access.op}"
                 else:
                     what = (
@@ -718,7 +769,9 @@ class _Run:
         ] = None
 
     def _name(self, actor: int) -> str:
-        return f"role {self.warps[actor].role}" if actor < len(self.warps) else "the copy engine"
+        if actor < len(self.warps):
+            return f"role {self.warps[actor].role}"
+        return "the tensor pipe" if actor in self.pipes.values() else "the copy engine"
 
     def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
         self.problems[

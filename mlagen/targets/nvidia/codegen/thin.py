@@ -8,11 +8,12 @@ tried from the last to the first: out goes what the proof holds without.
 from __future__ import annotations
 
 from mlagen.targets.nvidia.codegen.derive import derive, without
+from mlagen.targets.nvidia.codegen.derived import FENCES
 from mlagen.targets.nvidia.codegen.proof import PipelineProof, Prover
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 
-OPTIONAL = ("wait_full", "sync")
+OPTIONAL = ("wait_full", "sync", *FENCES)
 
 
 def plan(schedule: PipelineSchedule) -> tuple[list[Loop], PipelineProof]:

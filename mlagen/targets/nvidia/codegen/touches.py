@@ -9,7 +9,7 @@ from math import lcm
 
 from mlagen.codegen.dataflow import Effect
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.derive import WAITS
+from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 
@@ -77,6 +77,11 @@ class Touches:
                 raise Refused(
                     "wrong-slot", op, "is not printed alike everywhere: in the loop it is for any "
                     "tile, so nothing of it may depend on which one"
+                )  # fmt: skip
+            if left := _in_flight(text):
+                raise Refused(
+                    "tensor-wait", op, f"ends with a {left} in flight: tcgen05.wait::{left[-2:]} "
+                    "must follow it, since the proof takes for done what an operation does itself"
                 )  # fmt: skip
             if text not in by_text:
                 try:
@@ -155,6 +160,16 @@ def _only(effect: Effect, names: set[str] | set[Hashable]) -> Effect:
 def _blocks(op: Operation) -> set[str]:
     names = {value.block for value in (*op.uses, *op.defines)}
     return names | {op.access.target.ring} if op.access is not None else names
+
+
+def _in_flight(text: tuple[str, ...]) -> str:
+    """The load or store of TMEM after which its wait is not printed; "" for none."""
+    for what in ("ld", "st"):
+        lines = [n for n, line in enumerate(text) if f"tcgen05.{what}." in line]
+        waits = [n for n, line in enumerate(text) if f"tcgen05.wait::{what}." in line]
+        if lines and (not waits or waits[-1] < lines[-1]):
+            return f"tcgen05.{what}"
+    return ""
 
 
 def _texts(emitter: Emitter) -> dict[Printed, tuple[str, ...]]:
