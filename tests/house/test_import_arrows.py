@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "targets.nvidia": GENERATOR | {"inspect", "ptx", "targets.nvidia.dsl"},
     "targets.sm_90a": GENERATOR | {"targets.nvidia", "targets.nvidia.dsl"},
     "targets.sm_100a": GENERATOR | {"targets.nvidia", "targets.nvidia.dsl", "targets.sm_100a.dsl"},
-    "targets.sm_100a.dsl": {"targets"},
+    "targets.sm_100a.dsl": {"dsl", "targets", "targets.nvidia.dsl"},
     "targets.nvidia.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
     "family": {"artifact", "launch", "problem"},

@@ -213,7 +213,9 @@ class _Run:
             (block, loop, member)
             for block in self.blocks
             for loop in loops
-            for member in range(2 if loop.stream.role.threads > 1 else 1)
+            for member in range(
+                min(len(loop.stream.role.warps), 1 if loop.stream.role.single else 2)
+            )
         ]
         fillers = [
             (block, p.name, slot)
