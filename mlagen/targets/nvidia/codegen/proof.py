@@ -33,7 +33,7 @@ from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Re
 from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.targets.nvidia.codegen.tensor import COMMIT
-from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 
 TMEM_SPACE = 1 << 32  # columns of TMEM stand for bytes beyond those of SMEM
@@ -77,6 +77,11 @@ class Event:
     item: int = 0  # whose tile it is
     gathering: bool = False  # a barrier of all warps of the block
     waits: bool = False  # it is `wait_full`
+
+
+def _stand_ins(role: WarpRole) -> int:
+    """Warps that stand for all of a role: two, or its only one."""
+    return 1 if role.single else min(len(role.warps), 2)
 
 
 def _at(tile: int, blocks: list[tuple[list[list[Region]], bool]]) -> list[tuple[Region, bool]]:
@@ -213,9 +218,7 @@ class _Run:
             (block, loop, member)
             for block in self.blocks
             for loop in loops
-            for member in range(
-                min(len(loop.stream.role.warps), 1 if loop.stream.role.single else 2)
-            )
+            for member in range(_stand_ins(loop.stream.role))
         ]
         fillers = [
             (block, p.name, slot)
