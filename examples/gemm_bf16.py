@@ -21,7 +21,8 @@ has been issued, so one product is always in flight; the barrier phases and the 
 No wait is placed by hand there; on gfx950 `cluster(NAME, wait=Wait(vm=8))` places one.
 
 On Blackwell one thread fetches, one issues the products, whose sums lie in tensor memory, and four
-warps store them. A tile is released when the products that read it are done.
+warps store them. A tile is released when the products that read it are done. Two blocks may do so
+as a CTA pair: one thread issues products of 256 rows, with A's rows and half of B's in each block.
 """
 
 from gemm.family import GEMM
@@ -136,17 +137,19 @@ def gemm_bf16_sm100(k, s):
         k=s.choice("k_tile", 64, comment="columns of A and of B a tile"),
     )
     stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
+    ctas = s.choice("ctas", 1, 2, comment="2: a CTA pair multiplies together, half of B in each")
+    s.cta_cluster(ctas, pair=ctas == 2)
     out = s.role("out", warpgroups=1)
     producer = s.role("producer", warps=1, single=True)
-    math = s.role("math", warps=1, single=True)
+    math = s.role("math", warps=1, single=True, leader=ctas == 2)
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle. TMEM: a lane is a row of C.
     A = s.smem.tile("A", "a", rows=tile.m, row_bytes=2 * tile.k, slots=stages)
-    B = s.smem.tile("B", "b", rows=tile.n, row_bytes=2 * tile.k, slots=stages)
+    B = s.smem.tile("B", "b", rows=tile.n // ctas, row_bytes=2 * tile.k, slots=stages)
     feed = s.smem.pipeline("feed", A, B, producer=producer.name, consumer=math.name, releases=1)
     C = s.region("C", tile.n, producer=math.name, consumer=out.name)
     s.named("acc", ".b32", 32, "columns of C on their way to memory")
-    gemm = TensorGemm(k, tile, s, producer, math, out, feed, C)
+    gemm = TensorGemm(k, tile, s, producer, math, out, feed, C, ctas)
 
     with prologue(producer):
         gemm.setup()

@@ -35,26 +35,29 @@ class TensorGemm:
 
     def __init__(
         self, k: GemmConfig, tile: Tiles, s: PipelineSpace, producer: WarpRole, math: WarpRole,
-        out: WarpRole, feed: Pipeline, c: TmemRegion,
+        out: WarpRole, feed: Pipeline, c: TmemRegion, ctas: int,
     ) -> None:  # fmt: skip
         self.k, self.tile, self.feed, self.c = k, tile, feed, c
         self.producer, self.out = producer, out
-        self.product = Product(tile.m, tile.n)
+        self.ctas = ctas
+        self.product = Product(ctas * tile.m, tile.n, cta_group=2 if ctas == 2 else 1)
         self.acc = s.names("acc")
         self.column = s.named("kcol", ".b32", 1, "column of the next tile")[0]
         self.maps = s.named("map", ".b64", 2, "tensor maps of a and b")
         self.row, self.col = s.named("origin", ".b32", 2, "first row and column of this block")
+        self.b_row = s.named("brow", ".b32", 1, "first row of B that it fetches")[0]
         s.signature = Signature(
             pack(
                 ("a", TensorMap("a", k.dtype, "k", tile.k, tile.m), "read"),
-                ("b", TensorMap("b", k.dtype, "k", tile.k, tile.n), "read"),
+                ("b", TensorMap("b", k.dtype, "k", tile.k, tile.n // ctas), "read"),
                 ("c", f"pointer:{k.output_dtype}", "write"),
                 ("m", "u32", "value"),
                 ("n", "u32", "value"),
                 ("k", "u32", "value"),
             ),
-            grid=(("n", tile.n), ("m", tile.m)),
+            grid=(("m", tile.m), ("n", tile.n)),
             block=(32 * s.roles[-1].warps.stop, 1, 1),
+            clusters=ctas,
         )
         # Without overlap: a tile is fetched, multiplied and given back.
         who, does, stores = producer.name, math.name, out.name
@@ -83,7 +86,7 @@ class TensorGemm:
         boxes = [
             (part, map, self.column, first)
             for part, map, first in zip(
-                self.feed.tiles, self.maps, (self.row, self.col), strict=True
+                self.feed.tiles, self.maps, (self.row, self.b_row), strict=True
             )
         ]
         context = {"pipeline": self.feed, "role": self.producer, "boxes": boxes,
@@ -98,6 +101,7 @@ class TensorGemm:
             return {
                 "a": a, "b": b, "c": self.c, "acc": self.acc, "chunk": len(self.acc),
                 "maps": self.maps, "column_of_k": self.column, "row": self.row, "col": self.col,
+                "b_row": self.b_row, "pair": self.ctas == 2, "b_rows": t.n // self.ctas,
                 "m_tile": t.m, "n_tile": t.n, "k_tile": t.k,
                 "k_shift": t.k.bit_length() - 1, "bytes": k.output_bytes,
                 "first_warp": self.out.warps.start, "k_major": K_MAJOR, "first": at.first,

@@ -140,18 +140,20 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         return self.name if self.kind == "pointer" else ""
 
 
-class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One grid dimension: `ceil(sizes[size] / tile)` workgroups."""
+class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One grid dimension: `ceil(sizes[size] / tile)` workgroups, and as many more as make a
+    multiple of `clusters`."""
 
     size: str
-    tile: Positive = 1
+    tile: Positive
+    clusters: Positive = 1
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """Workgroups along this dimension for run-time `sizes`."""
         size = _size(self.size, sizes, "the grid")
         if size < 1:
             raise ConfigError(f"{self.size} = {size}: the grid needs at least 1")
-        return -(-size // self.tile)
+        return -(-size // (self.tile * self.clusters)) * self.clusters
 
 
 class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

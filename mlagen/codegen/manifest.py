@@ -54,7 +54,10 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
         args=tuple(_argument(argument) for argument in signature.arguments),
         kernarg_bytes=signature.kernarg_bytes,
         block=signature.block,
-        grid=tuple(GridDim(size=size, tile=tile) for size, tile in signature.grid),
+        grid=tuple(
+            GridDim(size=size, tile=tile, clusters=signature.clusters if not axis else 1)
+            for axis, (size, tile) in enumerate(signature.grid)
+        ),
         resources=made.resources,
         proof=made.proof,
         tools={"mlagen": version("mlagen"), **made.versions},

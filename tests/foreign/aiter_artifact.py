@@ -38,7 +38,7 @@ def aiter_artifact(config: MlaConfigV2) -> Artifact:
         ),
         kernarg_bytes=kernel.kernarg_bytes,
         block=taken.block,
-        grid=(GridDim("workgroups"),),
+        grid=(GridDim("workgroups", 1),),
         resources=Resources(256, 0, 96, 163840, 0, 0, 0),
         proof=Proof("proved"),  # not ours to say: lets the launcher run it
         tools={},

@@ -142,7 +142,8 @@ class Emitter:
         role = stream.role
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{role.name.upper()}:")
-        entry = {"role": role, "share": self.schedule.share}
+        out = "LEAVE" if self.schedule.smem.pair else "EXIT"
+        entry = {"role": role, "share": self.schedule.share, "out": out}
         self._render(stream, "pipeline/enter.ptx.j2", entry, "")
 
     def _loop(self, loop: Loop, cursors: Mapping[int, Cursor | None], steady: Instance) -> None:
@@ -181,12 +182,14 @@ class Emitter:
         self._heading(f"{loop.stream.role.name}, after the loop")
         if loop.final is not None:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {loop.final};")
-        if self.schedule.blocks > 1:
+        pair = self.schedule.smem.pair
+        if self.schedule.blocks > 1 and not pair:
             # What this role does in other blocks' SMEM is over; no block ends before all said so.
             self._code(loop.stream, "barrier.cluster.arrive.release;")
         for operation in loop.epilogue:
             self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
-        self._code(loop.stream, "bra EXIT;")
+        # Of a pair, products and commits of the leader may reach a block until its sums are read.
+        self._code(loop.stream, f"bra {'LEAVE' if pair else 'EXIT'};")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
         """What is left of a run of `n` tiles after the loop."""
@@ -303,6 +306,7 @@ class Emitter:
     ) -> None:
         context: dict[str, Any] = {
             "smem": "%smem", "tiles": "%tiles", "own": stream.role, "tmem": "%tmem",
+            "rank": "%rank", "group": self.schedule.cta_group,
             **op.context(at),
         }  # fmt: skip
         if cursor is not None:

@@ -134,7 +134,7 @@ class _Flow:
     def _follow(self, role: _Role, way: Way) -> None:
         """The printed lines pass what the pipeline proof took, with the slots of its tiles."""
         line, stream = way.line, role.loop.stream
-        values = {"%thread": stream.role.first_thread, "%smem": 0}
+        values = {"%thread": stream.role.first_thread, "%smem": 0, "%rank": 0}
         lines = self.follower.run(stream.role.name.upper(), values)
         stay: int | None = None  # the strictest group wait printed since the last operation
         asked: int | None = None

@@ -14,7 +14,7 @@ from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 
 STEPS = 200_000  # of one run; the longest that is followed takes some ten thousand
 WORD = 1 << 32
-EXIT = "EXIT"
+EXITS = ("EXIT", "LEAVE")
 
 _LABEL = re.compile(r"(\w+):$")
 _GUARD = re.compile(r"@(!?)(%\w+)\s+(.*)$")
@@ -125,7 +125,7 @@ class Follower:
                 raise Lost(f"the control flow does not end, at `{line.text}`")
             if line.guard and bool(_value(line, line.guard, values)) == line.negated:
                 continue
-            if line.target == EXIT:
+            if line.target in EXITS:
                 return
             if line.target:
                 at = self._at(line.target)

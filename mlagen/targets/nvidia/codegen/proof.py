@@ -219,6 +219,7 @@ class _Run:
             for block in self.blocks
             for loop in loops
             for member in range(_stand_ins(loop.stream.role))
+            if not (block and loop.stream.role.leader)
         ]
         fillers = [
             (block, p.name, slot)
@@ -232,9 +233,12 @@ class _Run:
             (block, loop.stream.role.name)
             for block in self.blocks
             for loop in loops
-            if self.schedule.tmem.capacity and any(op.asynchronous for op in loop.operations)
+            if self.schedule.tmem.capacity
+            and any(op.asynchronous for op in loop.operations)
+            and not (block and loop.stream.role.leader)
         ]
         self.pipes = {key: index for index, key in enumerate(multiplies, len(warps) + len(fillers))}
+        self.leads = {loop.stream.role.name: loop.stream.role.leader for loop in loops}
         self.issued = dict.fromkeys(self.pipes, 0)
         self.committed: dict[tuple[int, str], Clock] = {}  # by block and region of TMEM
         size = len(warps) + len(fillers) + len(self.pipes)
@@ -316,7 +320,8 @@ class _Run:
             case "commit" if does.pipeline is not None:
                 self._fill_by_commit(warp, does.pipeline, event)
             case "commit":
-                self.committed[warp.block, op.uses[0].block] = self._at_commit(warp)
+                for block in self._reached(warp):
+                    self.committed[block, op.uses[0].block] = self._at_commit(warp)
             case "free":
                 return self._free(warp, op)
             case "wait_committed":
@@ -422,11 +427,22 @@ class _Run:
 
     def _releases_of(self, pipeline: Pipeline) -> int:
         """Warps that release a slot of it."""
-        return pipeline.blocks * sum(self.members[name] for name in pipeline.released_by)
+        blocks = 2 if pipeline.pair == "from leader" else pipeline.blocks
+        return blocks * sum(self.members[name] for name in pipeline.released_by)
 
     def _blocks_of(self, warp: _Warp, pipeline: Pipeline) -> range:
         """The blocks in which a warp fills and releases it."""
         return self.blocks if pipeline.blocks > 1 else range(warp.block, warp.block + 1)
+
+    def _freed_in(self, warp: _Warp, pipeline: Pipeline) -> range:
+        """The blocks at whose empty barriers a release of the warp arrives."""
+        if pipeline.pair:
+            return self.blocks if pipeline.pair == "to leader" else range(1)
+        return self._blocks_of(warp, pipeline)
+
+    def _reached(self, warp: _Warp) -> range:
+        """The blocks whose memory products of the warp read and write."""
+        return self.blocks if self.leads[warp.role] else range(warp.block, warp.block + 1)
 
     def _barrier(self, warp: _Warp, does: _Touched) -> bool:
         op = does.op
@@ -510,9 +526,17 @@ class _Run:
         """Fill a slot of a block, for the tile and item `place`."""
         tile, item = place
         (name, number), fill = _fills(self.line, pipeline, tile, item)
-        slot, filler = self.slots[(block, name, number)], self.filler[(block, name, number)]
+        full = 0 if pipeline.pair else block  # whose barrier tells that the slot is full
+        slot, filler = self.slots[(full, name, number)], self.filler[(full, name, number)]
         held = _resident(item) if pipeline.resident else tile
-        self._check_waits(warp, op, pipeline, tile, slot.waits.get(fill - 1, {}))
+        arrives = full == warp.block or pipeline.producer_threads > 0
+        if arrives or pipeline.blocks > 1:
+            self._check_waits(warp, op, pipeline, tile, slot.waits.get(fill - 1, {}))
+        elif warp.clock[filler] < fill - 1:  # only its bytes come, before the arrival or after it
+            self._problem(
+                op, warp, f"fills {pipeline.name} for tile {tile} without knowing that the tile "
+                f"before was complete, for which its bytes would count"
+            )  # fmt: skip
         access = Access(filler, fill, held, op, (warp.role, id(op), tile),
                         generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
         for part in pipeline.parts:
@@ -524,12 +548,14 @@ class _Run:
         slot.gathered += 1
         if slot.gathered == 1:
             slot.merged.append([0] * len(warp.clock))
-            if not block:
+            if not full:
                 self.order.setdefault((pipeline.name, "fills"), []).append(tile)
-        if block == warp.block:  # its arrival; elsewhere its bytes arrive, and nothing with them
+        # Its arrival; elsewhere its bytes arrive, and nothing with them.
+        if full == warp.block or (pipeline.pair and arrives):
             join(slot.merged[-1], warp.clock)
-        makers = self.members[pipeline.producer] * pipeline.blocks
-        if not pipeline.producer_threads or slot.gathered == makers:
+        makers = self.members[pipeline.producer] if pipeline.producer_threads else 1
+        makers *= 2 if pipeline.pair else pipeline.blocks if pipeline.producer_threads else 1
+        if slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
     def _check_waits(
@@ -548,10 +574,11 @@ class _Run:
         """Products have filled a slot of TMEM, when they are done."""
         assert event.op is not None
         (name, number), fill = _fills(self.line, pipeline, event.tile, event.item)
-        slot = self.slots[(warp.block, name, number)]
-        self._check_waits(warp, event.op, pipeline, event.tile, slot.waits.get(fill - 1, {}))
-        slot.merged.append(self._at_commit(warp))
-        slot.filled += 1
+        for block in self._reached(warp) if pipeline.pair else (warp.block,):
+            slot = self.slots[(block, name, number)]
+            self._check_waits(warp, event.op, pipeline, event.tile, slot.waits.get(fill - 1, {}))
+            slot.merged.append(self._at_commit(warp))
+            slot.filled += 1
         if not warp.block:
             self.order.setdefault((pipeline.name, "fills"), []).append(event.tile)
 
@@ -567,7 +594,7 @@ class _Run:
         if any(access.tile == tile and regions & access.regions for access in flying):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         last = self.line.before(tile, pipeline.depth)
-        for block in self._blocks_of(warp, pipeline):
+        for block in self._freed_in(warp, pipeline):
             before = self.releases.get((block, pipeline.name, -1 if last is None else last), {})
             if last is not None and not (
                 len(before) == self._releases_of(pipeline)
@@ -630,21 +657,22 @@ class _Run:
         pipe = self.pipes[owner]
         self.issued[owner] += 1
         time, key = self.issued[owner], (warp.role, id(op), tile)
-        reads, writes, names = does.places[tile % does.period]
-        access = Access(pipe, time, tile, op, key, generic=False, regions=names)
-        for region, resident in reads:
-            self._look(warp, op, region, access, _resident(event.item) if resident else tile)
-            region.reads.append(access)
-        self.checked += len(reads)
         issuer, ordered = warp.clock, list(warp.clock)
         ordered[pipe] = time
-        for region, fills in writes:
-            held = _resident(event.item) if region.name in does.stays else tile
-            written = Access(pipe, time, held, op, key, generic=False)
-            warp.clock = ordered
-            self._check_write(warp, op, region, tile, fills=fills)
-            warp.clock = issuer
-            region.write(written)
+        for block in self._reached(warp):
+            reads, writes, names = self.touched[block][id(op)].places[tile % does.period]
+            access = Access(pipe, time, tile, op, key, generic=False, regions=names)
+            for region, resident in reads:
+                self._look(warp, op, region, access, _resident(event.item) if resident else tile)
+                region.reads.append(access)
+            self.checked += len(reads)
+            for region, fills in writes:
+                held = _resident(event.item) if region.name in does.stays else tile
+                written = Access(pipe, time, held, op, key, generic=False)
+                warp.clock = ordered
+                self._check_write(warp, op, region, tile, fills=fills)
+                warp.clock = issuer
+                region.write(written)
 
     def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""

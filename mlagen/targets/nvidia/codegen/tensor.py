@@ -29,7 +29,7 @@ COMMIT = "pipeline/commit.ptx.j2"  # a release that waits for the products befor
 def committed(freed: Operation, pipeline: Pipeline) -> Operation:
     """A release that arrives when all products before it are done."""
     asks = freed.context
-    more = {"barrier": pipeline.empty}
+    more = {"barrier": pipeline.empty, "across": bool(pipeline.pair)}
     return replace(freed, template=COMMIT, context=lambda at: {**asks(at), **more})
 
 
@@ -48,7 +48,8 @@ def around_products(
                 hint="matrix products of one tile do, in one pass",
             )
         first, last = steps.index(mine[0]), steps.index(mine[-1])
-        commit = derived(mine[-1], "commit", pipeline.name, {"barrier": pipeline.full})
+        context = {"barrier": pipeline.full, "across": bool(pipeline.pair)}
+        commit = derived(mine[-1], "commit", pipeline.name, context)
         waits = [wait_for(mine[0], pipeline, "empty")] if pipeline.releases else []
         steps = [*steps[:first], *waits, *steps[first : last + 1], commit, *steps[last + 1 :]]
     return steps
@@ -81,12 +82,15 @@ def handed_over(
     writers = [op for op in products if op.asynchronous]
     # What reads it in the loop relies on other waits, which the proof checks.
     readers = [op for op in epilogue if any(v.block == region.name for v in op.uses)]
-    context = {"barrier": region.barrier, "slot": 0, "phase": 0, "ran": True}
+    context = {"barrier": region.barrier, "slot": 0, "phase": 0}
     if writers:
+        both = schedule.smem.pair and region.consumer not in schedule.smem.leaders
+        context |= {"across": both}
         return [derived(replace(writers[-1], tile=None), "commit", region.name, context),
                 *epilogue]  # fmt: skip
     if readers:
         index = epilogue.index(readers[0])
+        context |= {"ran": True}
         wait = derived(readers[0], "wait_committed", region.name, context, "wait")
         return [*epilogue[:index], wait, *epilogue[index:]]
     return epilogue

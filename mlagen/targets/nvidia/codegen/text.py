@@ -41,6 +41,8 @@ def render_pipeline(
             "symbol": schedule.symbol,
             "ptx_version": ".".join(map(str, schedule.ptx_version)),
             "blocks": schedule.blocks,
+            "pair": schedule.smem.pair,
+            "group": schedule.cta_group,
             "roles": _roles(schedule),
             "dispatch": [stream.role for stream in schedule.streams],
             "smem_bytes": schedule.smem.used,

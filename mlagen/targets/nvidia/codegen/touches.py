@@ -16,7 +16,8 @@ from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 # What control flow and operations share: tiles, items that are left, tiles of the next one.
 TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")
 LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of any tile
-OWN = ("%i", "%last", "%smem", "%tmem", "%thread", "%warp", "%lane")  # what no operation writes
+# What no operation writes.
+OWN = ("%i", "%last", "%smem", "%tmem", "%rank", "%thread", "%warp", "%lane")
 
 NOTHING = Effect(frozenset(), frozenset())
 

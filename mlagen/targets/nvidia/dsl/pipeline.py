@@ -64,13 +64,14 @@ CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
 class WarpRole:
     """Warps that run one stream. `registers`: what each of their threads may use (setmaxnreg).
     `single`: one elected thread runs the whole stream. `barrier`: the named barrier of its warps,
-    0 for a single thread."""
+    0 for a single thread. `leader`: of a CTA pair, it runs in the first block alone."""
 
     name: str
     warps: range
     registers: int
     single: bool
     barrier: int
+    leader: bool = False
 
     @property
     def threads(self) -> int:
@@ -124,6 +125,11 @@ class PipelineSchedule(ScheduleBase):
         return self.smem.blocks
 
     @property
+    def cta_group(self) -> int:
+        """Blocks whose tensor memory is allocated and written together."""
+        return CLUSTER if self.smem.pair else 1
+
+    @property
     def ptx_version(self) -> tuple[int, int]:
         """The PTX version that the text asks for."""
         least = self.target.ptx_version
@@ -168,16 +174,27 @@ class PipelineSpace:
     ) -> float:
         return self.knobs.number(name, *choices, least=least, most=most, comment=comment)
 
-    def cta_cluster(self, blocks: int) -> None:
+    def cta_cluster(self, blocks: int, *, pair: bool = False) -> None:
         """Launch so many consecutive blocks at once. They reach each other's SMEM, and each runs
-        this schedule for the same number of tiles. Pipelines may be filled "for all" of them."""
+        this schedule for the same number of tiles. Pipelines may be filled "for all" of them.
+
+        `pair`: two are a CTA pair, whose products have cta_group 2. A role that is declared
+        `leader` issues them, in the first block alone: they read tiles of both blocks, and leave
+        sums in the TMEM of both."""
         if blocks not in (1, CLUSTER):
             raise ScheduleError(
                 f"a CTA cluster of {blocks} blocks", hint=f"{CLUSTER}, or 1, which is none"
             )
+        if pair and (blocks != CLUSTER or not self.tmem.capacity):
+            raise ScheduleError(
+                f"a CTA pair of {blocks} blocks"
+                if self.tmem.capacity
+                else "a CTA pair, on a target without tensor memory",
+                hint=f"{CLUSTER} blocks are a pair, where products have cta_group 2",
+            )
         if self.smem.pipelines:
             raise ScheduleError("a CTA cluster is declared after pipelines", hint="before them")
-        self.smem.blocks = blocks
+        self.smem.blocks, self.smem.pair = blocks, pair
 
     def region(self, name: str, columns: int, *, producer: str, consumer: str) -> TmemRegion:
         """Declare columns of TMEM that products of `producer` write and `consumer` reads."""
@@ -195,14 +212,22 @@ class PipelineSpace:
         warps: int = 0,
         registers: int = 0,
         single: bool = False,
+        leader: bool = False,
     ) -> WarpRole:
         """Declare the next warpgroups, or warps, as a role. `registers`: what each of its threads
-        uses, of whole warpgroups only; 0: the launch's share."""
+        uses, of whole warpgroups only; 0: the launch's share. `leader`: of a CTA pair, in the
+        first block alone."""
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 0 or warps < 0 or not (warpgroups or warps):
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
         if any(role.name == name for role in self.roles):
             raise ScheduleError(f"role {name!r} is declared twice")
+        if leader and not self.smem.pair:
+            raise ScheduleError(
+                f"role {name!r} of a leader; the blocks are no CTA pair",
+                hint="`s.cta_cluster(2, pair=True)` before it",
+            )
+        self.smem.leaders |= {name} if leader else set()
         least, most, step = Nvidia.setmaxnreg_min, Nvidia.setmaxnreg_max, Nvidia.setmaxnreg_step
         whole = not warps and first % Nvidia.warpgroup_warps == 0
         if registers and not whole:
@@ -220,7 +245,7 @@ class PipelineSpace:
             )
         barrier = 0 if single else self.smem.named_barrier(name)
         count = Nvidia.warpgroup_warps * warpgroups + warps
-        made = WarpRole(name, range(first, first + count), registers, single, barrier)
+        made = WarpRole(name, range(first, first + count), registers, single, barrier, leader)
         self.roles.append(made)
         return made
 
@@ -361,7 +386,7 @@ def _check_threads(made: PipelineSchedule) -> None:
 
 def _check_cluster(made: PipelineSchedule) -> None:
     """ScheduleError for what blocks of a CTA cluster cannot be."""
-    single = any(stream.role.single for stream in made.streams)
+    single = not made.smem.pair and any(stream.role.single for stream in made.streams)
     if made.blocks > 1 and (made.persistent or single):
         what = "a role of one thread" if single else "blocks that do one item after another"
         raise ScheduleError(
@@ -394,6 +419,12 @@ def _check_tmem(made: PipelineSchedule) -> None:
                 f"lanes",
                 hint="declare the role by `warpgroups`, before those of single warps",
             )
+    if tmem.owner in made.smem.leaders:
+        raise ScheduleError(
+            f"{made.name}: role {tmem.owner!r} of the leader gives TMEM back; both blocks of a CTA "
+            f"pair do",
+            hint="let a role of both read what lies there last",
+        )
     if blocks * tmem.allocated > tmem.capacity:
         raise CapacityError(
             f"{made.name}: {blocks} blocks an SM with {tmem.allocated} columns of TMEM each; an SM "

@@ -80,6 +80,8 @@ class Pipeline:
     fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
     blocks: int = 1  # of a CTA cluster, whose producers each fill a part of every slot of all
     columns: tuple[TmemTile, ...] = ()  # of TMEM, in place of tiles
+    # Of a CTA pair: both blocks fill it for a role of the leader, or that role fills it for both.
+    pair: Literal["", "to leader", "from leader"] = ""
 
     @property
     def tensor(self) -> bool:
@@ -100,12 +102,14 @@ class Pipeline:
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
         warps = self.producer_threads // Nvidia.warp_size
-        return warps if self.by_warps else self.producer_threads or 1
+        threads = warps if self.by_warps else self.producer_threads
+        return threads * (2 if self.pair == "to leader" else 1) or 1
 
     @property
     def empties(self) -> int:
-        """Arrivals that an empty barrier counts: releases of all blocks that fill the slot."""
-        return self.releases * self.blocks
+        """Arrivals that an empty barrier counts: releases of all blocks that fill the slot, or
+        that use what the leader fills."""
+        return self.releases * (2 if self.pair == "from leader" else self.blocks)
 
     @property
     def full(self) -> int:
@@ -156,6 +160,8 @@ class Smem:
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     used: int = 0
     blocks: int = 1  # of the CTA cluster, which have the same map
+    pair: bool = False  # whether they are a CTA pair
+    leaders: set[str] = field(default_factory=set)  # roles of its leader
 
     def tile(
         self,
@@ -232,9 +238,33 @@ class Smem:
             name, held, producer, consumers, depth, base, arrivals, resident, producer_threads,
             within.name if within else "", bool(by_warps), (role,) if role else consumers,
             by_warps == "fenced", self.blocks if by_warps == "for all" else 1, columns,
+            self._across(name, held, producer, consumers),
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline
+
+    def _across(
+        self, name: str, held: tuple[TmaTile, ...], producer: str, consumers: tuple[str, ...]
+    ) -> Literal["", "to leader", "from leader"]:
+        """How a pipeline goes between the blocks of a CTA pair."""
+        lead = {consumer in self.leaders for consumer in consumers}
+        if len(lead) > 1:
+            raise ScheduleError(
+                f"pipeline {name!r}: {', '.join(consumers)} use it, of which some are of the "
+                f"leader alone",
+                hint="a pipeline for those, and one for the others",
+            )
+        if (producer in self.leaders) in lead:
+            return ""
+        if True in lead:
+            return "to leader"
+        if held:
+            raise ScheduleError(
+                f"pipeline {name!r}: role {producer!r} of the leader fills tiles of SMEM for both "
+                f"blocks of a CTA pair",
+                hint="a role of both fills them, in each its own",
+            )
+        return "from leader"
 
     def exchange(
         self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
