@@ -92,10 +92,11 @@ def _roles(schedule: PipelineSchedule) -> list[str]:
     for stream in schedule.streams:
         role = stream.role
         who = "one thread" if role.single else f"{Nvidia.warp_size * len(role.warps)} threads"
+        who += " of the leader" if role.leader else ""
         loop = "; ".join(str(operation) for operation in stream.loop)
         lines.append(
             f"{role.name}: warps {role.warps.start}..{role.warps.stop - 1}, {who}, "
-            f"{role.registers} registers; tile i: {loop}"
+            f"{role.registers or schedule.share} registers; tile i: {loop}"
         )
     return lines
 
