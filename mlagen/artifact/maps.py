@@ -58,12 +58,14 @@ class MemoryMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class TmemMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`slots` pieces of `columns` columns of tensor memory, from `column` of the allocation on."""
+    """`slots` pieces of `columns` columns of tensor memory, from `column` of the allocation on.
+    `stride`: columns from one to the next, 0 where they follow each other."""
 
     name: str
     column: Count
     columns: Count
     slots: Count = 1
+    stride: Count = 0
     comment: str = ""
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from mlagen.artifact.maps import MemoryMap, RegisterMap
+from mlagen.artifact.maps import MemoryMap, RegisterMap, TmemMap
 from mlagen.inspect.tables import Table, area_table, without_empty_columns
 from mlagen.schedule_view.model import UNITS, Appearance, Row, ScheduleView
 
@@ -140,7 +140,7 @@ def tmem_table(view: ScheduleView) -> Table:
     rows = [
         (
             area.name,
-            f"{area.column}..{area.column + area.slots * area.columns - 1}",
+            f"{area.column}..{_last_column(area)}",
             str(area.slots),
             str(area.columns),
             area.comment,
@@ -149,6 +149,10 @@ def tmem_table(view: ScheduleView) -> Table:
     ]
     columns = ("region", "columns", "slots", "a slot", "")
     return Table("TMEM layout, all 128 lanes", columns, tuple(rows))
+
+
+def _last_column(area: TmemMap) -> int:
+    return area.column + (area.slots - 1) * (area.stride or area.columns) + area.columns - 1
 
 
 def _noted(area: MemoryMap) -> Iterator[str]:

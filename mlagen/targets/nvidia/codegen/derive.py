@@ -27,7 +27,7 @@ from mlagen.errors import ProofError, ScheduleError
 from mlagen.targets.nvidia.codegen.derived import WAITS, derived, names_of, wait_for
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
 from mlagen.targets.nvidia.codegen.tensor import (
-    around_products,
+    around_fills,
     committed,
     given_back,
     handed_over,
@@ -44,13 +44,14 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
     """The stream with every wait; ScheduleError or ProofError where it cannot be right."""
     steps = list(stream.loop)
     epilogue = list(stream.epilogue)
+    _check_products(schedule, stream)
     for pipeline in schedule.smem.pipelines.values():
         if pipeline.resident:
             if schedule.persistent and stream.role.name == pipeline.producer:
                 steps = _before_loads(stream, pipeline, steps)
             continue
         if stream.role.name == pipeline.producer and pipeline.tensor:
-            steps = around_products(schedule, stream, pipeline, steps)
+            steps = around_fills(schedule, stream, pipeline, steps)
         elif stream.role.name == pipeline.producer:
             steps = _before_copies(schedule, stream, pipeline, steps)
         if stream.role.name in pipeline.consumers:
@@ -66,6 +67,17 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
     if schedule.tmem.used:
         steps, epilogue = (with_fences(schedule, stream, part) for part in (steps, epilogue))
     return looped(schedule, stream, prologue, steps, epilogue)
+
+
+def _check_products(schedule: PipelineSchedule, stream: Stream) -> None:
+    """ScheduleError for products into TMEM that more than one thread would issue."""
+    for op in stream.loop:
+        if op.asynchronous and schedule.tmem.capacity and not stream.role.single:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op} of role {stream.role.name!r}: its "
+                f"{stream.role.threads} threads would issue each product",
+                hint="declare the role with single=True",
+            )
 
 
 def looped(

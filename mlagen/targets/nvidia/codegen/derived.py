@@ -15,7 +15,7 @@ FENCES = {
 # All of their names.
 WAITS = (
     "wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive", "commit", "wait_committed",
-    "free", *FENCES,
+    "arrive_full", "free", *FENCES,
 )  # fmt: skip
 
 

@@ -297,8 +297,10 @@ class Emitter:
     def pipeline_of(self, op: Operation) -> Pipeline | None:
         """The pipeline whose slot an operation is printed with."""
         names = [op.access.target.ring] if op.access else []
-        names += [value.block for value in op.uses]
         held = self.schedule.smem.pipelines
+        names += [value.block for value in op.uses]
+        names += [value.block for value in op.defines if value.block in held
+                  and held[value.block].tensor]  # fmt: skip
         return next((held[name] for name in names if name in held), None)
 
     def _operation(

@@ -89,7 +89,13 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
             for region in schedule.tmem.regions.values()
         )
         + tuple(
-            TmemMap(tile.name, tile.column, tile.columns, tile.slots)
+            TmemMap(
+                tile.name,
+                tile.column,
+                tile.columns,
+                tile.slots,
+                tile.stride if tile.stride != tile.columns else 0,
+            )
             for tile in schedule.tmem.tiles.values()
         ),
     )

@@ -317,6 +317,8 @@ class _Run:
                 self._leave(warp)
             case "fence_after":
                 warp.entered = list(warp.clock)
+            case "arrive_full":
+                self._arrive_full(warp, does, event)
             case "commit" if does.pipeline is not None:
                 self._fill_by_commit(warp, does.pipeline, event)
             case "commit":
@@ -545,18 +547,35 @@ class _Run:
                 warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
             )
             region.write(access)
+        # Its arrival; elsewhere its bytes arrive, and nothing with them.
+        tells = full == warp.block or (bool(pipeline.pair) and arrives)
+        self._gather(slot, pipeline, warp.clock if tells else None, tile, full)
+
+    def _gather(
+        self, slot: _Slot, pipeline: Pipeline, clock: Clock | None, tile: int, block: int
+    ) -> None:
+        """One of those that fill a slot of a block has done so. `clock`: what its arrival tells."""
         slot.gathered += 1
         if slot.gathered == 1:
-            slot.merged.append([0] * len(warp.clock))
-            if not full:
+            slot.merged.append([0] * sum(map(len, (self.warps, self.filler, self.pipes))))
+            if not block:
                 self.order.setdefault((pipeline.name, "fills"), []).append(tile)
-        # Its arrival; elsewhere its bytes arrive, and nothing with them.
-        if full == warp.block or (pipeline.pair and arrives):
-            join(slot.merged[-1], warp.clock)
+        if clock is not None:
+            join(slot.merged[-1], clock)
         makers = self.members[pipeline.producer] if pipeline.producer_threads else 1
         makers *= 2 if pipeline.pair else pipeline.blocks if pipeline.producer_threads else 1
         if slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
+
+    def _arrive_full(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        """A warp has filled its part of a slot of TMEM."""
+        pipeline, tile = does.pipeline, event.tile
+        assert pipeline is not None
+        (name, number), fill = _fills(self.line, pipeline, tile, event.item)
+        full = 0 if pipeline.pair else warp.block
+        slot = self.slots[(full, name, number)]
+        self._check_waits(warp, does.op, pipeline, tile, slot.waits.get(fill - 1, {}))
+        self._gather(slot, pipeline, warp.clock, tile, full)
 
     def _check_waits(
         self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int,
@@ -669,6 +688,9 @@ class _Run:
             for region, fills in writes:
                 held = _resident(event.item) if region.name in does.stays else tile
                 written = Access(pipe, time, held, op, key, generic=False)
+                if region.lost and any(old.tile == held for old in region.writes):
+                    self._problem(op, warp, f"adds to {region.name}, in place of which lies "
+                                  f"{region.lost}")  # fmt: skip
                 warp.clock = ordered
                 self._check_write(warp, op, region, tile, fills=fills)
                 warp.clock = issuer

@@ -2,7 +2,7 @@
 
 * A release in a role whose products read the slot arrives when these are done: it is a commit.
 * A pipeline of TMEM is filled by products: the producer waits for its slot before the first of a
-  tile, and commits after the last.
+  tile, and commits after the last. Where threads fill it, each warp arrives after the last.
 * A region is handed over once, after the last product: its producer commits, its reader waits.
 * Two roles that touch TMEM and meet at a barrier fence what one did there before the arrival, and
   the other does after the wait (PTX ISA, tcgen05 memory consistency model). A commit fences by
@@ -33,25 +33,29 @@ def committed(freed: Operation, pipeline: Pipeline) -> Operation:
     return replace(freed, template=COMMIT, context=lambda at: {**asks(at), **more})
 
 
-def around_products(
+def around_fills(
     schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
 ) -> list[Operation]:
-    """The steps with the wait for a slot before the first product of a tile, and the commit after
-    the last."""
+    """The steps with the wait for a slot before what first writes a tile, and after the last the
+    commit, or the arrival of the threads."""
     writers = [op for op in steps if any(v.block == pipeline.name for v in op.defines)]
+    threads = pipeline.producer_threads > 0
     for residue in range(stream.step):
         mine = [op for op in writers if offset(op) % stream.step == residue]
-        if not mine or len({op.tile for op in mine}) > 1 or not all(op.asynchronous for op in mine):
+        kinds = {(op.tile, op.asynchronous) for op in mine}
+        if len(kinds) != 1 or mine[0].asynchronous == threads:
             raise ScheduleError(
                 f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {pipeline.name!r}, "
                 f"columns of TMEM, with {', '.join(map(str, mine)) or 'nothing'}",
-                hint="matrix products of one tile do, in one pass",
+                hint=("threads" if threads else "matrix products") + " of one tile do, in one pass",
             )
         first, last = steps.index(mine[0]), steps.index(mine[-1])
         context = {"barrier": pipeline.full, "across": bool(pipeline.pair)}
-        commit = derived(mine[-1], "commit", pipeline.name, context)
+        done = derived(
+            mine[-1], "arrive_full" if threads else "commit", pipeline.name, context
+        )  # fmt: skip
         waits = [wait_for(mine[0], pipeline, "empty")] if pipeline.releases else []
-        steps = [*steps[:first], *waits, *steps[first : last + 1], commit, *steps[last + 1 :]]
+        steps = [*steps[:first], *waits, *steps[first : last + 1], done, *steps[last + 1 :]]
     return steps
 
 
@@ -137,6 +141,8 @@ def _meets(schedule: PipelineSchedule, op: Operation) -> tuple[tuple[str, ...], 
             return (), smem.pipelines[block].released_by
         case "wait_committed":
             return (), (schedule.tmem.regions[block].producer,)
+        case "arrive_full":
+            return smem.pipelines[block].consumers, ()
         case "arrive":
             return (smem.exchanges[block].consumer,), ()
         case "arrive_and_wait":

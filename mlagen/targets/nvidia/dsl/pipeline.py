@@ -52,7 +52,7 @@ from mlagen.dsl.tile import Tile, Value
 from mlagen.dsl.words import moved, record
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
-from mlagen.targets.nvidia.dsl.tmem import Tmem, TmemRegion
+from mlagen.targets.nvidia.dsl.tmem import Place, Tmem, TmemRegion
 from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 from mlagen.targets.nvidia.limits import Nvidia
 
@@ -196,13 +196,21 @@ class PipelineSpace:
             raise ScheduleError("a CTA cluster is declared after pipelines", hint="before them")
         self.smem.blocks, self.smem.pair = blocks, pair
 
-    def region(self, name: str, columns: int, *, producer: str, consumer: str) -> TmemRegion:
-        """Declare columns of TMEM that products of `producer` write and `consumer` reads."""
-        return self.tmem.region(self.smem, name, columns, producer=producer, consumer=consumer)
+    def region(
+        self, name: str, columns: int, *, producer: str, consumer: str, over: Place | None = None
+    ) -> TmemRegion:
+        """Declare columns of TMEM that products of `producer` write and `consumer` reads. `over`:
+        in place of others, from a column of these on, while they are not needed."""
+        return self.tmem.region(
+            self.smem, name, columns, producer=producer, consumer=consumer, over=over
+        )
 
-    def columns(self, name: str, columns: int, *, slots: int) -> TmemTile:
-        """Declare a ring of columns of TMEM, for a pipeline that products fill."""
-        return self.tmem.tile(self.smem, name, columns, slots)
+    def columns(
+        self, name: str, columns: int, *, slots: int, over: Place | None = None
+    ) -> TmemTile:
+        """Declare a ring of columns of TMEM, for a pipeline that products fill, or threads. `over`:
+        as for a region; slots over those of a ring lie in one of these each."""
+        return self.tmem.tile(self.smem, name, columns, slots, over)
 
     def role(
         self,

@@ -62,7 +62,8 @@ class Pipeline:
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
     mbarrier `empty` completes when every warp of `released_by` has released it; without, the
     schedule's other waits must order each fill after the last use of the slot, and the proof checks
-    it. Tiles of TMEM are filled by products, whose commit completes `full`.
+    it. Tiles of TMEM are filled by products, whose commit completes `full`, or by threads, of which
+    each warp arrives once.
     """
 
     name: str
@@ -102,7 +103,7 @@ class Pipeline:
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
         warps = self.producer_threads // Nvidia.warp_size
-        threads = warps if self.by_warps else self.producer_threads
+        threads = warps if self.by_warps or self.columns else self.producer_threads
         return threads * (2 if self.pair == "to leader" else 1) or 1
 
     @property

@@ -4,7 +4,8 @@ A region lies in all 128 lanes. One role's products write it; when they are done
 completes an mbarrier, and the role that reads it waits there. The role that reads it may also
 change it between products, where other waits order the two. A *tile* is a ring of columns that a
 pipeline hands from the products that fill it to the role that reads it. How many columns are
-allocated, who does it and when they are given back follows from regions and tiles.
+allocated, who does it and when they are given back follows from regions and tiles. Threads may fill
+a tile too, where it is the operand A of products.
 """
 
 from __future__ import annotations
@@ -35,6 +36,16 @@ class TmemRegion:
         """Bytes of all lanes."""
         return self.columns * COLUMN_BYTES
 
+    @property
+    def end(self) -> int:
+        """The column after the last."""
+        return self.column + self.columns
+
+
+# Columns of a region, or of a tile's slots, in whose place others lie while their content is not
+# needed; the proof checks that. The number: the first of them.
+Place = tuple[TmemRegion | TmemTile, int]
+
 
 @dataclass
 class Tmem:
@@ -48,23 +59,41 @@ class Tmem:
     address: int = 0  # in SMEM, where the allocation's address is
 
     def region(
-        self, smem: Smem, name: str, columns: int, *, producer: str, consumer: str
+        self,
+        smem: Smem,
+        name: str,
+        columns: int,
+        *,
+        producer: str,
+        consumer: str,
+        over: Place | None = None,
     ) -> TmemRegion:
         """Declare `columns` columns that products of `producer` write and `consumer` reads."""
-        first = self._claim(smem, name, columns)
+        first = self._claim(smem, name, columns, over)
         barrier = smem.mbarrier(name)
         self.regions[name] = TmemRegion(name, first, columns, producer, consumer, barrier)
         return self.regions[name]
 
-    def tile(self, smem: Smem, name: str, columns: int, slots: int) -> TmemTile:
-        """Declare `slots` times `columns` columns, for a pipeline that products fill."""
+    def tile(
+        self, smem: Smem, name: str, columns: int, slots: int, over: Place | None = None
+    ) -> TmemTile:
+        """Declare `slots` times `columns` columns, for a pipeline. Over another tile, each slot
+        lies in one of that tile's."""
         if slots < 1:
             raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
-        first = self._claim(smem, name, columns * slots)
-        self.tiles[name] = TmemTile(name, columns, slots, first)
+        under = over[0] if over else None
+        if isinstance(under, TmemTile):
+            if slots > under.slots:
+                raise CapacityError(
+                    f"tile {name!r}: {slots} slots over {under.name!r}, which has {under.slots}"
+                )
+            first, stride = self._claim(smem, name, columns, over), under.stride
+        else:
+            first, stride = self._claim(smem, name, columns * slots, over), columns
+        self.tiles[name] = TmemTile(name, columns, slots, first, stride)
         return self.tiles[name]
 
-    def _claim(self, smem: Smem, name: str, columns: int) -> int:
+    def _claim(self, smem: Smem, name: str, columns: int, over: Place | None) -> int:
         """The first of `columns` columns."""
         if not self.capacity:
             raise ScheduleError(f"region {name!r}: the target has no tensor memory")
@@ -72,9 +101,17 @@ class Tmem:
             raise ScheduleError(f"{name!r} is declared twice")
         if columns < 1:
             raise ScheduleError(f"region {name!r}: {columns} columns; it has 1 or more")
+        if over is not None:
+            under, at = over
+            if at < 0 or at + columns > under.columns:
+                raise CapacityError(
+                    f"{name!r}: columns {at} to {at + columns - 1} of {under.name!r}, which has "
+                    f"{under.columns}"
+                )
+            return under.column + at
         first = self.used
         if first + columns > self.capacity:
-            held = ", ".join(f"{name} {count}" for name, count in self._held())
+            held = ", ".join(f"{x.name} {x.end - x.column}" for x in self._held())
             raise CapacityError(
                 f"TMEM ran out: {name!r} wants {columns} columns on top of {first}, "
                 f"{first + columns} of {self.capacity}",
@@ -84,15 +121,13 @@ class Tmem:
             self.address = smem.reserve("TMEM address", ADDRESS_BYTES)
         return first
 
-    def _held(self) -> list[tuple[str, int]]:
-        """Columns of regions and tiles."""
-        regions = [(region.name, region.columns) for region in self.regions.values()]
-        return [*regions, *((tile.name, tile.columns * tile.slots) for tile in self.tiles.values())]
+    def _held(self) -> list[TmemRegion | TmemTile]:
+        return [*self.regions.values(), *self.tiles.values()]
 
     @property
     def used(self) -> int:
         """Columns that regions and tiles take."""
-        return sum(count for _, count in self._held())
+        return max((x.end for x in self._held()), default=0)
 
     @property
     def allocated(self) -> int:
