@@ -48,7 +48,7 @@ def gathering(tmp_path: Path) -> Path:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     operations.write_text(text)
-    setup = tmp_path / "templates" / "sm_90a" / "gemm" / "setup.ptx.j2"
+    setup = tmp_path / "templates" / "sm_100a" / "gemm" / "setup.ptx.j2"
     setup.write_text(setup.read_text() + NUMBERS)
     made = tmp_path / "gathering.py"
     text = (EXAMPLES / "gemm_bf16.py").read_text()

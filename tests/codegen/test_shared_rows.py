@@ -141,7 +141,7 @@ def test_roles_of_one_thread_and_several_items_are_refused(single, persistent, w
     from mlagen.targets.nvidia.dsl.pipeline import Stream, WarpRole, _check_cluster
 
     class Made:
-        name, blocks = "kernel", 2
+        name, blocks, smem = "kernel", 2, Smem(SM_90A.smem_bytes)
         streams = (Stream(WarpRole("feeder", range(4), 24, single, 1), (), (), (), 1),)
 
     Made.persistent = persistent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap, TmemMap
 from mlagen.targets.nvidia.dsl import PipelineSchedule
 
@@ -23,6 +25,30 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
     ]
     areas += [MemoryMap(x.name, "buffer", x.base, 1, x.bytes) for x in smem.scratches.values()]
     areas += [MemoryMap(x.name, "message", x.base, 1, x.bytes) for x in smem.exchanges.values()]
+    return KernelMap(
+        roles=tuple(
+            RoleMap(
+                stream.role.name,
+                stream.role.warps.start,
+                stream.role.warps.stop - 1,
+                registers=stream.role.registers,
+                threads=stream.role.threads,
+            )
+            for stream in schedule.streams
+        ),
+        registers=tuple(
+            RegisterMap(regs.name, regs.type, regs.count, comment=regs.comment)
+            for regs in schedule.registers
+        ),
+        memory=tuple(areas),
+        handoffs=tuple(_handoffs(schedule)),
+        tmem=tuple(_tmem(schedule)),
+    )
+
+
+def _handoffs(schedule: PipelineSchedule) -> list[HandoffMap]:
+    """Pipelines, exchanges, and regions of TMEM."""
+    smem = schedule.smem
     pipelines = [
         HandoffMap(
             name=pipeline.name,
@@ -62,40 +88,13 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
         )
         for region in schedule.tmem.regions.values()
     ]
-    return KernelMap(
-        roles=tuple(
-            RoleMap(
-                stream.role.name,
-                stream.role.warps.start,
-                stream.role.warps.stop - 1,
-                registers=stream.role.registers,
-                threads=stream.role.threads,
-            )
-            for stream in schedule.streams
-        ),
-        registers=tuple(
-            RegisterMap(regs.name, regs.type, regs.count, comment=regs.comment)
-            for regs in schedule.registers
-        ),
-        memory=tuple(areas),
-        handoffs=tuple(pipelines),
-        tmem=tuple(
-            TmemMap(
-                region.name,
-                region.column,
-                region.columns,
-                comment=f"sums of {region.producer} for {region.consumer}",
-            )
-            for region in schedule.tmem.regions.values()
-        )
-        + tuple(
-            TmemMap(
-                tile.name,
-                tile.column,
-                tile.columns,
-                tile.slots,
-                tile.stride if tile.stride != tile.columns else 0,
-            )
-            for tile in schedule.tmem.tiles.values()
-        ),
-    )
+    return pipelines
+
+
+def _tmem(schedule: PipelineSchedule) -> Iterator[TmemMap]:
+    for region in schedule.tmem.regions.values():
+        what = f"sums of {region.producer} for {region.consumer}"
+        yield TmemMap(region.name, region.column, region.columns, comment=what)
+    for tile in schedule.tmem.tiles.values():
+        apart = tile.stride if tile.stride != tile.columns else 0
+        yield TmemMap(tile.name, tile.column, tile.columns, tile.slots, apart)

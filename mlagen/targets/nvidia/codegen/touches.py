@@ -17,7 +17,8 @@ from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")
 LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of any tile
 # What no operation writes.
-OWN = ("%i", "%last", "%smem", "%tmem", "%rank", "%thread", "%warp", "%lane")
+OWN = ("%i", "%last", "%smem", "%tmem", "%thread", "%warp", "%lane")
+RANK = "%rank"  # nor this, of a CTA pair
 
 NOTHING = Effect(frozenset(), frozenset())
 
@@ -64,7 +65,7 @@ class Touches:
         registers = self.schedule.registers
         declared = {f"%{r.name}{index}" for r in registers for index in range(r.count)}
         kept = {name for _, names, _ in self.emitter.registers for name in names.split(", ")}
-        kept |= set(OWN)
+        kept |= {*OWN, RANK} if self.schedule.smem.pair else set(OWN)
         counts = set(COUNTS)
         kept -= counts
         known = declared | kept | counts | set(LOOP)
