@@ -12,8 +12,9 @@ import pytest
 
 from mlagen.artifact import Artifact
 from mlagen.dsl.knobs import Knobs
-from mlagen.errors import ScheduleError
+from mlagen.errors import ProofError, ScheduleError
 from mlagen.request import build_artifact
+from mlagen.targets.nvidia.codegen import tensor
 from mlagen.targets.nvidia.dsl import PipelineSpace, Smem, Tmem
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_100a.limits import SM_100A
@@ -83,3 +84,10 @@ def test_what_a_pair_cannot_be() -> None:
     keys = s.smem.pipeline("keys", tile, producer="softmax", consumer="math", producer_threads=128)
     assert (scores.empties, scores.arrivals, scores.pair) == (8, 1, "from leader")
     assert (keys.arrivals, keys.pair) == (256, "to leader")
+
+
+def test_a_commit_that_reaches_one_block(monkeypatch: Any) -> None:
+    one = {False: tensor.COMMITS[False], True: tensor.COMMITS[False]}
+    monkeypatch.setattr(tensor, "COMMITS", one)
+    with pytest.raises(ProofError, match="stays at wait"):
+        build_artifact(GEMM, {}, {"ctas": 2}, target="sm_100a")

@@ -37,7 +37,7 @@ def gathering(tmp_path: Path) -> Path:
             "            a, b = self.feed.tiles\n"
             "            return gather4(self.feed, tile, self.producer, self.rows,\n"
             "                           [(a, self.maps[0], self.column)],\n"
-            "                           [(b, self.maps[1], self.column, self.col)],\n"
+            "                           [(b, self.maps[1], self.column, self.b_row)],\n"
             "                           [(self.column, self.tile.k)])\n"
             "        boxes = [",
         ),
@@ -58,9 +58,11 @@ def gathering(tmp_path: Path) -> Path:
     return made
 
 
-def test_rows_by_number(gathering: Path, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_rows_by_number(ctas: int, gathering: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
-    assert run(["build", str(gathering), "--target", "sm_100a", "-o", str(out)]) == 0
+    knobs = ["--target", "sm_100a", "--knob", f"ctas={ctas}"]
+    assert run(["build", str(gathering), *knobs, "-o", str(out)]) == 0
     assert "tile::gather4" in (out / "kernel.ptx").read_text()
     shape = [x for size in ("m=131", "n=70", "k=328") for x in ("--shape", size)]
     assert run(["verify", str(out), "--problem", str(gathering), *shape]) == 0

@@ -32,7 +32,7 @@ from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Region, join
 from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
-from mlagen.targets.nvidia.codegen.tensor import COMMIT
+from mlagen.targets.nvidia.codegen.tensor import COMMITS
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 
@@ -139,7 +139,8 @@ class _Touched:
         self.held = self.used - {*smem.scratches}
         self.named = self.written | self.used
         self.touches = bool(reads or writes or op.asynchronous)
-        self.commits = op.template == COMMIT  # it arrives when the products before it are done
+        self.commits = op.template in COMMITS.values()  # it arrives when products are done
+        self.both = op.template == COMMITS[True]  # in both blocks of a CTA pair
         self.piped = op.asynchronous and schedule.tmem.capacity > 0  # it is the tensor pipe's
         self._clashes: dict[int, str | None] = {}  # by the group's id
 
@@ -320,9 +321,9 @@ class _Run:
             case "arrive_full":
                 self._arrive_full(warp, does, event)
             case "commit" if does.pipeline is not None:
-                self._fill_by_commit(warp, does.pipeline, event)
+                self._fill_by_commit(warp, does, event)
             case "commit":
-                for block in self._reached(warp):
+                for block in self.blocks if does.both else (warp.block,):
                     self.committed[block, op.uses[0].block] = self._at_commit(warp)
             case "free":
                 return self._free(warp, op)
@@ -436,11 +437,11 @@ class _Run:
         """The blocks in which a warp fills and releases it."""
         return self.blocks if pipeline.blocks > 1 else range(warp.block, warp.block + 1)
 
-    def _freed_in(self, warp: _Warp, pipeline: Pipeline) -> range:
+    def _freed_in(self, warp: _Warp, does: _Touched, pipeline: Pipeline) -> range:
         """The blocks at whose empty barriers a release of the warp arrives."""
-        if pipeline.pair:
-            return self.blocks if pipeline.pair == "to leader" else range(1)
-        return self._blocks_of(warp, pipeline)
+        if does.both:
+            return self.blocks
+        return range(1) if pipeline.pair else self._blocks_of(warp, pipeline)
 
     def _reached(self, warp: _Warp) -> range:
         """The blocks whose memory products of the warp read and write."""
@@ -589,13 +590,14 @@ class _Run:
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
 
-    def _fill_by_commit(self, warp: _Warp, pipeline: Pipeline, event: Event) -> None:
+    def _fill_by_commit(self, warp: _Warp, does: _Touched, event: Event) -> None:
         """Products have filled a slot of TMEM, when they are done."""
-        assert event.op is not None
+        pipeline = does.pipeline
+        assert pipeline is not None
         (name, number), fill = _fills(self.line, pipeline, event.tile, event.item)
-        for block in self._reached(warp) if pipeline.pair else (warp.block,):
+        for block in self.blocks if does.both else (warp.block,):
             slot = self.slots[(block, name, number)]
-            self._check_waits(warp, event.op, pipeline, event.tile, slot.waits.get(fill - 1, {}))
+            self._check_waits(warp, does.op, pipeline, event.tile, slot.waits.get(fill - 1, {}))
             slot.merged.append(self._at_commit(warp))
             slot.filled += 1
         if not warp.block:
@@ -613,7 +615,7 @@ class _Run:
         if any(access.tile == tile and regions & access.regions for access in flying):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         last = self.line.before(tile, pipeline.depth)
-        for block in self._freed_in(warp, pipeline):
+        for block in self._freed_in(warp, does, pipeline):
             before = self.releases.get((block, pipeline.name, -1 if last is None else last), {})
             if last is not None and not (
                 len(before) == self._releases_of(pipeline)

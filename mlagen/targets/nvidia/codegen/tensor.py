@@ -23,14 +23,21 @@ from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.targets.nvidia.dsl.smem import Pipeline
 from mlagen.targets.nvidia.dsl.tmem import TmemRegion
 
-COMMIT = "pipeline/commit.ptx.j2"  # a release that waits for the products before it
+# What arrives when the products before it are done: a commit, in one block or in both of a pair.
+COMMITS = {False: "pipeline/commit.ptx.j2", True: "pipeline/commit_both.ptx.j2"}
 
 
 def committed(freed: Operation, pipeline: Pipeline) -> Operation:
     """A release that arrives when all products before it are done."""
     asks = freed.context
-    more = {"barrier": pipeline.empty, "across": bool(pipeline.pair)}
-    return replace(freed, template=COMMIT, context=lambda at: {**asks(at), **more})
+    more, template = {"barrier": pipeline.empty}, COMMITS[bool(pipeline.pair)]
+    return replace(freed, template=template, context=lambda at: {**asks(at), **more})
+
+
+def _commit(at: Operation, block: str, barrier: int, *, both: bool) -> Operation:
+    """The commit after an operation; `both`: in both blocks of a CTA pair."""
+    made = derived(at, "commit", block, {"barrier": barrier, "slot": 0})
+    return replace(made, template=COMMITS[both])
 
 
 def around_fills(
@@ -50,10 +57,12 @@ def around_fills(
                 hint=("threads" if threads else "matrix products") + " of one tile do, in one pass",
             )
         first, last = steps.index(mine[0]), steps.index(mine[-1])
-        context = {"barrier": pipeline.full, "across": bool(pipeline.pair)}
-        done = derived(
-            mine[-1], "arrive_full" if threads else "commit", pipeline.name, context
-        )  # fmt: skip
+        across = bool(pipeline.pair)
+        if threads:
+            context = {"barrier": pipeline.full, "across": across}
+            done = derived(mine[-1], "arrive_full", pipeline.name, context)
+        else:
+            done = _commit(mine[-1], pipeline.name, pipeline.full, both=across)
         waits = [wait_for(mine[0], pipeline, "empty")] if pipeline.releases else []
         steps = [*steps[:first], *waits, *steps[first : last + 1], done, *steps[last + 1 :]]
     return steps
@@ -86,15 +95,13 @@ def handed_over(
     writers = [op for op in products if op.asynchronous]
     # What reads it in the loop relies on other waits, which the proof checks.
     readers = [op for op in epilogue if any(v.block == region.name for v in op.uses)]
-    context = {"barrier": region.barrier, "slot": 0, "phase": 0}
     if writers:
         both = schedule.smem.pair and region.consumer not in schedule.smem.leaders
-        context |= {"across": both}
-        return [derived(replace(writers[-1], tile=None), "commit", region.name, context),
-                *epilogue]  # fmt: skip
+        last = replace(writers[-1], tile=None)
+        return [_commit(last, region.name, region.barrier, both=both), *epilogue]
     if readers:
         index = epilogue.index(readers[0])
-        context |= {"ran": True}
+        context = {"barrier": region.barrier, "slot": 0, "phase": 0, "ran": True}
         wait = derived(readers[0], "wait_committed", region.name, context, "wait")
         return [*epilogue[:index], wait, *epilogue[index:]]
     return epilogue
@@ -132,7 +139,7 @@ def _meets(schedule: PipelineSchedule, op: Operation) -> tuple[tuple[str, ...], 
         pipeline = smem.pipelines[op.access.target.ring]
         if op.access.kind == "copy":
             return pipeline.consumers, ()
-        return (pipeline.producer,) if op.template != COMMIT else (), ()
+        return (pipeline.producer,) if op.template not in COMMITS.values() else (), ()
     block = op.uses[0].block if op.uses else ""
     match op.name:
         case "wait_full":

@@ -427,6 +427,11 @@ def _check_tmem(made: PipelineSchedule) -> None:
                 f"lanes",
                 hint="declare the role by `warpgroups`, before those of single warps",
             )
+    if tmem.used and not tmem.owner:
+        raise ScheduleError(
+            f"{made.name}: {tmem.used} columns of TMEM, and no region: nobody gives them back",
+            hint="the role that reads a region last, in its epilogue, does",
+        )
     if tmem.owner in made.smem.leaders:
         raise ScheduleError(
             f"{made.name}: role {tmem.owner!r} of the leader gives TMEM back; both blocks of a CTA "
