@@ -359,14 +359,14 @@ class _Run:
             access.left = warp.clock[warp.actor]
         warp.tensor = []
 
-    def _unfenced(self, warp: _Warp, region: Region, access: Access, *, piped: bool = False) -> str:
+    def _unfenced(self, warp: _Warp, region: Region, access: Access) -> str:
         """The fence of tcgen05 that lacks between an access of TMEM, which the warp knows to be
-        over, and what it does there now; `piped`: by a product. "" where none does."""
-        actor, own = access.actor, self.pipes.get((warp.block, warp.role))
-        if region.base < TMEM_SPACE or actor == warp.actor or (piped and actor == own):
+        over, and what it does there now. "" where none does."""
+        actor = access.actor
+        if region.base < TMEM_SPACE or actor == warp.actor:
             return ""
         by_warp = actor < len(self.warps)
-        if by_warp and not piped and self._apart(warp, self.warps[actor]):
+        if by_warp and self._apart(warp, self.warps[actor]):
             return ""
         left = access.left if by_warp else access.over
         if left is None or warp.clock[actor] < left:
@@ -672,14 +672,13 @@ class _Run:
             warp.groups.append((does, access))
 
     def _product(self, warp: _Warp, does: _Touched, event: Event) -> None:
-        """A product that the tensor pipe does after those before it: what it reads in SMEM must be
-        there when it is issued, and what lies in its sums may be of the products before it."""
+        """A product that the tensor pipe does: what it reads must be there when it is issued, and
+        to its sums it adds after the products before it. No other order of products is relied on
+        (PTX ISA, pipelined tcgen05 instructions): not that one has read an operand."""
         op, tile, owner = does.op, event.tile, (warp.block, warp.role)
         pipe = self.pipes[owner]
         self.issued[owner] += 1
         time, key = self.issued[owner], (warp.role, id(op), tile)
-        issuer, ordered = warp.clock, list(warp.clock)
-        ordered[pipe] = time
         for block in self._reached(warp):
             reads, writes, names = self.touched[block][id(op)].places[tile % does.period]
             access = Access(pipe, time, tile, op, key, generic=False, regions=names)
@@ -693,9 +692,7 @@ class _Run:
                 if region.lost and any(old.tile == held for old in region.writes):
                     self._problem(op, warp, f"adds to {region.name}, in place of which lies "
                                   f"{region.lost}")  # fmt: skip
-                warp.clock = ordered
-                self._check_write(warp, op, region, tile, fills=fills)
-                warp.clock = issuer
+                self._check_write(warp, op, region, tile, fills=fills, pipe=pipe)
                 region.write(written)
 
     def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
@@ -721,7 +718,7 @@ class _Run:
             elif op.asynchronous and not write.fenced_for(warp.clock, warp.fence):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
                               f"fence after {write.op}")  # fmt: skip
-            elif unfenced := self._unfenced(warp, region, write, piped=op.asynchronous):
+            elif unfenced := self._unfenced(warp, region, write):
                 self._problem(op, warp, f"reads {region.name} {unfenced}")
         if certain and not self.problems:
             region.seen.add((warp.actor, held, op.asynchronous))
@@ -735,17 +732,20 @@ class _Run:
         *,
         fills: bool,
         proxy: bool = False,
+        pipe: int = -1,
     ) -> None:
-        """`fills`: what was there does not matter; `proxy`: the write is one of the async proxy."""
+        """`fills`: what was there does not matter; `proxy`: the write is one of the async proxy;
+        `pipe`: that of the product which writes, after those that wrote the same sums."""
         self.checked += 1
         key = (warp.role, id(op), tile)
         for other, accesses, writes in region.pending():
             for access in accesses:
                 if access.key == key:
                     continue
-                known = access.known(warp.clock)
+                sums = writes and other is region and access.actor == pipe
+                known = sums or access.known(warp.clock)
                 fenced = not proxy or not writes or access.fenced_for(warp.clock, warp.fence)
-                unfenced = known and self._unfenced(warp, other, access, piped=op.asynchronous)
+                unfenced = known and not sums and self._unfenced(warp, other, access)
                 if (known and fenced and not unfenced) or self._other_rows(warp, op, access):
                     continue
                 if unfenced:
