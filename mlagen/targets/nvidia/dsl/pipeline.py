@@ -427,6 +427,11 @@ def _check_tmem(made: PipelineSchedule) -> None:
                 f"lanes",
                 hint="declare the role by `warpgroups`, before those of single warps",
             )
+    if tmem.used and made.persistent:
+        raise ScheduleError(
+            f"{made.name}: {tmem.used} columns of TMEM, and blocks that do one item after another",
+            hint="a region is handed over once a block",
+        )
     if tmem.used and not tmem.owner:
         raise ScheduleError(
             f"{made.name}: {tmem.used} columns of TMEM, and no region: nobody gives them back",
