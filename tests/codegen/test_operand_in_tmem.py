@@ -22,9 +22,10 @@ def lifted(tmp_path: Path) -> Path:
     return tmp_path / "lifted.py"
 
 
-def test_products_of_lifted_rows(lifted: Path, capsys: Any) -> None:
-    out = lifted.parent / "out"
-    assert run(["build", str(lifted), "-o", str(out)]) == 0
+@pytest.mark.parametrize("kernel", ["lifted", "copied"])
+def test_products_of_rows_in_tmem(kernel: str, lifted: Path, capsys: Any) -> None:
+    out, path = lifted.parent / "out", lifted.with_stem(kernel)
+    assert run(["build", str(path), "-o", str(out)]) == 0
     shape = [x for size in ("m=131", "n=140", "k=328") for x in ("--shape", size)]
     assert run(["verify", str(out), "--problem", str(lifted), *shape]) == 0
     assert "sanitizer  clean" in capsys.readouterr().out
@@ -50,3 +51,25 @@ def test_refused(lifted: Path, old: str, new: str, says: str, capsys: Any) -> No
     lifted.write_text(text.replace(old, new))
     assert run(["build", str(lifted), "-o", str(lifted.parent / "out")]) != 0
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_copy_over_what_a_product_reads(lifted: Path, capsys: Any) -> None:
+    """The next copy knows of what was before the release of the rows that it copies."""
+    path, early = lifted.with_stem("copied"), "            release(rows, i + n)\n"
+    text = path.read_text()
+    product = text.index('            g.step("mma"')
+    assert text.count(early) == 1 and text.index(early) > product
+    text = text.replace(early, "")
+    path.write_text(text[:product] + early + text[product:])
+    assert run(["build", str(path), "-o", str(lifted.parent / "out")]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "while the tensor pipe may still read L0" in said
+
+
+def test_an_operand_that_products_fill(lifted: Path, capsys: Any) -> None:
+    templates = lifted.parent / "templates" / "sm_100a" / "lifted"
+    shutil.copy(templates / "mma.ptx.j2", templates / "copy.ptx.j2")
+    path = lifted.with_stem("copied")
+    assert run(["build", str(path), "-o", str(lifted.parent / "out")]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "an operand of its own role, with products: tcgen05.cp does" in said

@@ -46,7 +46,7 @@ class Lifted:
             grid=(("m", tile.m), ("n", tile.n)),
             block=(32 * s.roles[-1].warps.stop, 1, 1),
         )  # fmt: skip
-        s.plain = PipelineOrder(
+        s.plain = lifted and PipelineOrder(
             before=(*by(producer.name, "setup"), *by(math.name, "setup"), *by(lift.name, "setup")),
             tiles=(*by(producer.name, "copy rows", "copy cols"),
                    *by(lift.name, "load", "release rows", "lift"),
@@ -56,7 +56,7 @@ class Lifted:
         for pipeline, map, column, first in (
             (rows, self.maps[0], self.columns[0], self.row),
             (cols, self.maps[1], self.columns[1], self.col),
-            (lifted, "", "", ""),
+            *([(lifted, "", "", "")] if lifted else ()),
         ):
             bind(pipeline, self._mover(pipeline, map, column, first))
 
@@ -70,9 +70,10 @@ class Lifted:
 
         return made
 
-    def step(self, name, tile=None, uses=(), defines=(), folder="lifted", **more):
+    def step(self, name, tile=None, uses=(), defines=(), folder="lifted", at=None, **more):
+        at = at or (self.lifted and self.lifted.columns[0])
         context = {
-            "a": self.rows.tiles[0], "b": self.cols.tiles[0], "l": self.lifted.columns[0],
+            "a": self.rows.tiles[0], "b": self.cols.tiles[0], "l": at,
             "c": self.c, "acc": self.acc, "chunk": len(self.acc), "maps": self.maps,
             "column_of_k": self.columns[0], "columns": self.columns, "row": self.row,
             "col": self.col, "b_row": self.col, "pair": False, "m_tile": self.tile.m,

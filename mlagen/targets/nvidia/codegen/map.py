@@ -86,14 +86,15 @@ def _handoffs(schedule: PipelineSchedule) -> list[HandoffMap]:
             areas=(region.name,),
             full=region.barrier,
         )
-        for region in schedule.tmem.regions.values()
+        for region in schedule.tmem.handed
     ]
     return pipelines
 
 
 def _tmem(schedule: PipelineSchedule) -> Iterator[TmemMap]:
     for region in schedule.tmem.regions.values():
-        what = f"sums of {region.producer} for {region.consumer}"
+        sums = f"sums of {region.producer} for {region.consumer}"
+        what = f"operand of {region.producer}" if region.operand else sums
         yield TmemMap(region.name, region.column, region.columns, comment=what)
     for tile in schedule.tmem.tiles.values():
         apart = tile.stride if tile.stride != tile.columns else 0

@@ -240,6 +240,8 @@ class _Run:
         ]
         self.pipes = {key: index for index, key in enumerate(multiplies, len(warps) + len(fillers))}
         self.leads = {loop.stream.role.name: loop.stream.role.leader for loop in loops}
+        regions = self.schedule.tmem.regions.values()
+        self.operands = {region.name for region in regions if region.operand}
         self.issued = dict.fromkeys(self.pipes, 0)
         self.committed: dict[tuple[int, str], Clock] = {}  # by block and region of TMEM
         size = len(warps) + len(fillers) + len(self.pipes)
@@ -673,8 +675,9 @@ class _Run:
 
     def _product(self, warp: _Warp, does: _Touched, event: Event) -> None:
         """A product that the tensor pipe does: what it reads must be there when it is issued, and
-        to its sums it adds after the products before it. No other order of products is relied on
-        (PTX ISA, pipelined tcgen05 instructions): not that one has read an operand."""
+        to its sums it adds after the products before it. An operand that tcgen05.cp copied before
+        is there. No other order of products is relied on (PTX ISA, pipelined tcgen05 instructions):
+        not that one has read an operand."""
         op, tile, owner = does.op, event.tile, (warp.block, warp.role)
         pipe = self.pipes[owner]
         self.issued[owner] += 1
@@ -711,6 +714,8 @@ class _Run:
                 of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
                 self._problem(op, warp, f"uses {region.name} of tile {tile}, which holds that of "
                               f"{of} ({write.op})")  # fmt: skip
+            elif op.asynchronous and region.name in self.operands and write.actor == access.actor:
+                continue  # a copy to TMEM and the product after it are in order
             elif write.key != key and not write.known(warp.clock):
                 filled = write.actor >= len(self.warps)
                 what = "before it is full" if filled else f"before {write.op} is known to be over"

@@ -7,6 +7,7 @@
 * Two roles that touch TMEM and meet at a barrier fence what one did there before the arrival, and
   the other does after the wait (PTX ISA, tcgen05 memory consistency model). A commit fences by
   itself. `thin` leaves out fences that the proof does not need.
+* An operand that a role copies to TMEM for its own products is handed to nobody.
 * The role that reads TMEM last gives it back.
 """
 
@@ -90,8 +91,10 @@ def handed_over(
     ):
         raise ScheduleError(
             f"{schedule.file}:{products[0].line} {products[0]} writes {region.name!r}; matrix "
-            f"products of the tile loop do"
+            f"products of the tile loop do, or copies there"
         )
+    if region.operand:
+        return epilogue
     writers = [op for op in products if op.asynchronous]
     # What reads it in the loop relies on other waits, which the proof checks.
     readers = [op for op in epilogue if any(v.block == region.name for v in op.uses)]
@@ -127,7 +130,7 @@ def with_fences(
         for others, name in ((gives, "fence_before"), ((), ""), (takes, "fence_after")):
             if not name:
                 out.append(op)
-            elif _in_tensor(schedule, stream, others):
+            elif _in_tensor(schedule, stream, others) or (takes and _copies(schedule, stream)):
                 out.append(replace(derived(op, name, "", {}), domain=op.domain))
     return out
 
@@ -155,6 +158,12 @@ def _meets(schedule: PipelineSchedule, op: Operation) -> tuple[tuple[str, ...], 
         case "arrive_and_wait":
             return (), (smem.exchanges[block].producer,)
     return (), ()
+
+
+def _copies(schedule: PipelineSchedule, stream: Stream) -> bool:
+    """Whether the role copies operands to TMEM, over those that its own products have read."""
+    operands = {region.name for region in schedule.tmem.regions.values() if region.operand}
+    return any(value.block in operands for op in stream.loop for value in op.defines)
 
 
 def _in_tensor(schedule: PipelineSchedule, stream: Stream, others: Iterable[str]) -> bool:

@@ -68,7 +68,7 @@ def render_pipeline(
                 if count
                 for slot in range(pipeline.depth)
             ]
-            + [(region.barrier, 1) for region in schedule.tmem.regions.values()],
+            + [(region.barrier, 1) for region in schedule.tmem.handed],
             "tmem": schedule.tmem if schedule.tmem.used else None,
             "tmem_map": _tmem_map(schedule),
             "tmem_warp": _tmem_warp(schedule),
@@ -104,7 +104,11 @@ def _roles(schedule: PipelineSchedule) -> list[str]:
 def _tmem_map(schedule: PipelineSchedule) -> list[str]:
     return [
         f"{region.column:3}..{region.column + region.columns - 1:3}  {region.name}: "
-        f"{region.producer} -> {region.consumer}, commit on {region.barrier:#07x}"
+        + (
+            f"operand of {region.producer}"
+            if region.operand
+            else f"{region.producer} -> {region.consumer}, commit on {region.barrier:#07x}"
+        )
         for region in schedule.tmem.regions.values()
     ] + [
         f"{tile.slot_column(slot):3}..{tile.slot_column(slot) + tile.columns - 1:3}  {tile.name} "

@@ -85,6 +85,8 @@ class Touches:
                     "tensor-wait", op, f"ends with a {left} in flight: tcgen05.wait::{left[-2:]} "
                     "must follow it, since the proof takes for done what an operation does itself"
                 )  # fmt: skip
+            if wrong := self._no_copy(op, text):
+                raise Refused("tensor-operand", op, wrong)
             if text not in by_text:
                 try:
                     by_text[text] = effect_of(text, known)
@@ -109,6 +111,15 @@ class Touches:
                 )  # fmt: skip
             self.counts[id(printed)] = (effect.reads & counts, written & counts)
             self._registers[id(printed)] = _only(effect, declared)
+
+    def _no_copy(self, op: Operation, text: tuple[str, ...]) -> str:
+        """What is wrong with an operation that fills an operand in TMEM: the proof takes it for a
+        copy, which the products after it wait for."""
+        regions = self.schedule.tmem.regions
+        fills = [v.block for v in op.defines if v.block in regions and regions[v.block].operand]
+        if fills and any("tcgen05.mma" in line for line in text):
+            return f"fills {fills[0]!r}, an operand of its own role, with products: tcgen05.cp does"
+        return ""
 
     def _join(self) -> None:
         """One register stands for all that the same operations read and write."""

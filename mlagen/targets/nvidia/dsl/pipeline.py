@@ -199,8 +199,9 @@ class PipelineSpace:
     def region(
         self, name: str, columns: int, *, producer: str, consumer: str, over: Place | None = None
     ) -> TmemRegion:
-        """Declare columns of TMEM that products of `producer` write and `consumer` reads. `over`:
-        in place of others, from a column of these on, while they are not needed."""
+        """Declare columns of TMEM that products of `producer` write and `consumer` reads. Where
+        both are one role, tcgen05.cp fills them, for its products. `over`: in place of others, from
+        a column of these on, while they are not needed."""
         return self.tmem.region(
             self.smem, name, columns, producer=producer, consumer=consumer, over=over
         )

@@ -5,7 +5,8 @@ completes an mbarrier, and the role that reads it waits there. The role that rea
 change it between products, where other waits order the two. A *tile* is a ring of columns that a
 pipeline hands from the products that fill it to the role that reads it. How many columns are
 allocated, who does it and when they are given back follows from regions and tiles. Threads may fill
-a tile too, where it is the operand A of products.
+a tile too, where it is the operand A of products. A region whose producer reads it is an operand
+that tcgen05.cp fills from SMEM.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ADDRESS_BYTES = 4  # tcgen05.alloc writes the first column's address to SMEM
 @dataclass(frozen=True, slots=True)
 class TmemRegion:
     """`columns` columns of four bytes from `column` on, in all lanes. `barrier`: SMEM address of
-    the mbarrier that the producer's last product completes."""
+    the mbarrier that the producer's last product completes, -1 for an operand."""
 
     name: str
     column: int
@@ -35,6 +36,11 @@ class TmemRegion:
     def bytes(self) -> int:
         """Bytes of all lanes."""
         return self.columns * COLUMN_BYTES
+
+    @property
+    def operand(self) -> bool:
+        """Whether tcgen05.cp fills it, for products of the same role."""
+        return self.consumer == self.producer
 
     @property
     def end(self) -> int:
@@ -68,9 +74,10 @@ class Tmem:
         consumer: str,
         over: Place | None = None,
     ) -> TmemRegion:
-        """Declare `columns` columns that products of `producer` write and `consumer` reads."""
+        """Declare `columns` columns that products of `producer` write and `consumer` reads, or that
+        tcgen05.cp fills for products of the same role."""
         first = self._claim(smem, name, columns, over)
-        barrier = smem.mbarrier(name)
+        barrier = smem.mbarrier(name) if consumer != producer else -1
         self.regions[name] = TmemRegion(name, first, columns, producer, consumer, barrier)
         return self.regions[name]
 
@@ -125,6 +132,11 @@ class Tmem:
         return [*self.regions.values(), *self.tiles.values()]
 
     @property
+    def handed(self) -> list[TmemRegion]:
+        """Regions that one role hands to another."""
+        return [region for region in self.regions.values() if not region.operand]
+
+    @property
     def used(self) -> int:
         """Columns that regions and tiles take."""
         return max((x.end for x in self._held()), default=0)
@@ -139,7 +151,7 @@ class Tmem:
     @property
     def owner(self) -> str:
         """The role that allocates and gives back: the one that reads last."""
-        consumers = {region.consumer for region in self.regions.values()}
+        consumers = {region.consumer for region in self.handed}
         if len(consumers) > 1:
             raise ScheduleError(
                 f"TMEM is read by the roles {', '.join(sorted(consumers))}; one role reads it, and "
