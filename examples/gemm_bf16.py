@@ -21,8 +21,7 @@ has been issued, so one product is always in flight; the barrier phases and the 
 No wait is placed by hand there; on gfx950 `cluster(NAME, wait=Wait(vm=8))` places one.
 
 On Blackwell one thread fetches, one issues the products, whose sums lie in tensor memory, and four
-warps store them. A tile is released when the products that read it are done. Two blocks may do so
-as a CTA pair: one thread issues products of 256 rows, with A's rows and half of B's in each block.
+warps store them. Two blocks may do so as a CTA pair, with 128 rows of A and half of B's in each.
 """
 
 from gemm.family import GEMM
