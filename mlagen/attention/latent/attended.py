@@ -32,7 +32,7 @@ Block = Callable[[Rows, Keys, float, Order, float], Attended]
 def top_error(walk: Walk, off: Floats) -> Floats:
     """Bound of the error of a kernel's largest score, [rows]: c M in fp32, times ln 2, which is
     rounded, too. `off` [rows]: how far c is off, relative to it."""
-    size = LN2 * np.abs(walk.base[:, -1])
-    bound = LN2 * walk.base_error[:, -1] * (1.0 + 3 * U_FP32) + (off + 3 * U_FP32) * size
+    size = LN2 * np.abs(walk.top)
+    bound = LN2 * walk.top_spread * (1.0 + 3 * U_FP32) + (off + 3 * U_FP32) * size
     seen = ~np.isneginf(walk.scores).all(axis=(1, 2))
     return np.where(seen, bound + SMALLEST_NORMAL, 0.0)

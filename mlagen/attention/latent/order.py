@@ -9,20 +9,29 @@ D_V = 512  # leading columns of a row that are its value
 
 @dataclass(frozen=True)
 class Order:
-    """How a kernel walks its keys, tile by tile, with a maximum that moves at every tile.
+    """How a kernel walks its keys, tile by tile, with a maximum M that moves at every tile.
 
     `tile`: keys of one. `first_columns`: the column that a tile's scores begin to add up at, before
     they go on with column 0; one for tile 0, tile 1, .., and so on from the first again.
     `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
     when the second one's maximum is known, and is added after it. Below, P is rounded at its own
     tile's maximum, and tiles are added in order. `boxes`: scores add up 64 columns after another
-    in this order of them, and a step of 16 has four of each 16 of 64, as `added` says.
+    in this order of them, and a step of 16 has four of each 16 of 64, as `added` says. `slack`: M
+    is a whole number of log2 units, and moves only where a score is more than so many above it.
+    Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
+    rounds the same, wherever M moves.
     """
 
     tile: int
     first_columns: tuple[int, ...]
     late_columns: int
     boxes: tuple[int, ...] = ()
+    slack: int = 0
+
+    @property
+    def behind(self) -> int:
+        """Log2 units that M may be away from the largest score, rounded up; 0: it is that score."""
+        return self.slack + 1 if self.slack else 0
 
     def added(self) -> list[int] | slice:
         """All columns in the order in which they are added up, 16 a step, but for where a tile
@@ -42,6 +51,9 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
+
+# The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
+SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
 
 
 def keys_in_registers(columns: int) -> Order:

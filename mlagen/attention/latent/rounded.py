@@ -58,7 +58,7 @@ def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -
     output, bound = _output(walk, p, shares, total, keys, order, reach, of_additions)
     lse = log_sum_exp(LN2 * walk.base[:, -1], total)
     error = lse_error(walk, shares, total, lse, of_additions)
-    top = np.where(reach > 0, LN2 * walk.base[:, -1], -np.inf)
+    top = np.where(reach > 0, LN2 * walk.top, -np.inf)
     return Attended((output, bound, lse, error), top, top_error(walk, np.zeros(len(top))))
 
 

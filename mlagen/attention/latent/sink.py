@@ -22,9 +22,11 @@ from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 LARGE = 125.0  # log2 units: 1 / (l + s) may be below the normal range from here on
 
 
-def with_sink(attended: Attended, sink: Floats, merged: bool) -> tuple[Floats, Floats]:
+def with_sink(
+    attended: Attended, sink: Floats, merged: bool, behind: int = 0
+) -> tuple[Floats, Floats]:
     """O and its bound, [rows, 512], with each row's `sink` [rows] in the denominator; `merged`:
-    whether these are several splits' results."""
+    whether these are several splits' results. `behind`: of the order."""
     output, bound, lse, lse_bound = attended.partial
     seen = ~np.isneginf(lse)
     lse = np.where(seen, lse, 0.0)
@@ -33,12 +35,13 @@ def with_sink(attended: Attended, sink: Floats, merged: bool) -> tuple[Floats, F
         odds = np.exp(sink - lse)  # s / l
         kept = np.where(np.isposinf(odds), 0.0, 1.0 / (1.0 + odds))
         lost = np.where(np.isposinf(odds), 1.0, odds / (1.0 + odds))
-        of_s = EX2 + 2 * U_FP32 * np.abs(sink) + U_FP32 * np.abs(sink - top) + lse_bound
+        of_s = EX2 + 2 * U_FP32 * np.abs(sink) + U_FP32 * (np.abs(sink - top) + LN2 * behind)
+        of_s = of_s + lse_bound
         of_all = 2 * U_FP32 + DIVISION if merged else U_FP32
         part = kept * lost
         of_g = np.where(part > 0, part * np.expm1(of_s), 0.0)
         of_g = of_g + np.where(kept > 0, kept * of_all, 0.0) + SMALLEST_NORMAL * (kept < 1)
-        leaves = (sink - top) / LN2 >= LARGE
+        leaves = (sink - top) / LN2 >= LARGE - behind
     of_g = np.where(leaves, np.maximum(of_g, kept), of_g)
     # A factor that is exactly 0 leaves nothing to be off by.
     of_g = np.where(np.isposinf(sink) | ~seen, 0.0, of_g)

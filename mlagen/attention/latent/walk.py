@@ -2,7 +2,8 @@
 
 S = q k in fp32, times the row's scale where rows have scales; M, the row maximum so far, moves at
 every tile; P = exp2(c S - c M) with c = fp32(scale * log2 e); O and the row sum are multiplied by
-exp2(c M_old - c M_new) where M has moved. Where it has not, that factor is exactly 1.
+exp2(c M_old - c M_new) where M has moved. Where it has not, that factor is exactly 1. If an order
+has `slack`, c M is rounded up, and the factor is exactly a power of two.
 
 Which keys make a tile, and in which order its columns are added up, an `Order` says.
 """
@@ -85,7 +86,9 @@ class Walk:
     `base_error` [rows, tiles]: M after each tile, 0 before the first key that is seen; how far the
     kernel's may be from it. `moves` [rows, tiles]: whether M may have moved at that tile, from
     another M that is not -inf. `carried` [rows, tiles]: what all later moves multiply a tile's part
-    of O and of the row sum by; `carried_error`: its relative error.
+    of O and of the row sum by; `carried_error`: its relative error. `top`, `top_spread` [rows]: the
+    largest score, 0 without one, and how far the kernel's may be from it. `behind`: what a kernel's
+    M may be away from `base` besides, by a whole number.
     """
 
     scores: Floats
@@ -95,6 +98,9 @@ class Walk:
     moves: Bools
     carried: Floats
     carried_error: Floats
+    top: Floats
+    top_spread: Floats
+    behind: int
 
     @staticmethod
     def of(rows: Rows, keys: Keys, c: Floats, order: Order) -> Walk:
@@ -122,10 +128,18 @@ class Walk:
         low = np.maximum.accumulate((scores - errors).max(axis=2), axis=1)
         top = np.maximum.accumulate(scores.max(axis=2), axis=1)
         some = ~np.isneginf(top)
-        base = np.where(some, top, 0.0)
+        maximum = np.where(some, top, 0.0)
         with np.errstate(invalid="ignore"):
             spread = np.maximum(np.maximum.accumulate(high, axis=1) - top, top - low)
-        base_error = np.where(some, spread, 0.0)
+        spread = np.where(some, spread, 0.0)
+        last = maximum[:, -1], spread[:, -1]
+        if order.slack:
+            base = np.ceil(maximum)
+            carried = np.where(some, np.exp2(base - base[:, -1:]), 0.0)
+            none = np.zeros(base.shape)
+            still = np.zeros(base.shape, np.bool_)
+            return Walk(scores, errors, base, none, still, carried, none, *last, order.behind)
+        base, base_error = maximum, spread
 
         moves = np.zeros(base.shape, np.bool_)
         moves[:, 1:] = some[:, :-1] & (high[:, 1:] > low[:, :-1])
@@ -135,7 +149,7 @@ class Walk:
         of_move *= moves
         later = np.cumsum(of_move[:, ::-1], axis=1)[:, ::-1] - of_move
         carried = np.where(some, np.exp2(base - base[:, -1:]), 0.0)
-        return Walk(scores, errors, base, base_error, moves, carried, later)
+        return Walk(scores, errors, base, base_error, moves, carried, later, *last, 0)
 
     @property
     def tiles(self) -> int:
@@ -147,8 +161,8 @@ class Walk:
         return self.base[:, :, None] - self.scores
 
     def finite_distance(self) -> Floats:
-        """`distance`, 0 where a key is not seen."""
-        return np.where(np.isneginf(self.scores), 0.0, self.distance)
+        """`distance` from a kernel's M, at most; 0 where a key is not seen."""
+        return np.where(np.isneginf(self.scores), 0.0, self.distance + self.behind)
 
     def key_error(self) -> Floats:
         """Relative error of a key's unrounded P, rescaled to the end, as `scores` are.
@@ -179,7 +193,7 @@ def lse_error(walk: Walk, shares: Floats, total: Floats, lse: Floats, factor: fl
     """
     of_sum = (shares * walk.key_error()).sum(axis=(1, 2)) + walk.sum_error(factor)
     safe = np.where(total > 0, total, 1.0)
-    of_log = LN2 * LG2 * np.maximum(1.0, np.abs(np.log2(safe)))
+    of_log = LN2 * LG2 * np.maximum(1.0, np.abs(np.log2(safe)) + walk.behind)
     # The last sum, the factor ln 2 and the product with it.
     rounding = 3 * U_FP32 * np.abs(np.where(total > 0, lse, 0.0))
     bound = of_sum / (1.0 - of_sum) + of_log + rounding

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.order import D_V, KEYS_AS_ROWS, SEESAW, Order, keys_in_registers
+from mlagen.attention.latent.order import (
+    D_V,
+    KEYS_AS_ROWS,
+    SEESAW,
+    SELDOM_MOVED,
+    Order,
+    keys_in_registers,
+)
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
@@ -60,7 +67,7 @@ def order_of(artifact: Artifact) -> Order:
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
-        return KEYS_AS_ROWS
+        return SELDOM_MOVED
     return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
 
 

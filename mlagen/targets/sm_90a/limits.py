@@ -22,7 +22,5 @@ class Sm90a(Nvidia):
     compute_capability: tuple[int, int] = (9, 0)
     ptx_version: tuple[int, int] = (8, 0)  # has wgmma and setmaxnreg
 
-    wgmma_m: int = 64  # rows of one wgmma (PTX ISA, wgmma shapes)
-
 
 SM_90A = Sm90a()

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import keys_in_registers
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
-from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
 from mlagen.dsl import PipelineOrder, Tile, Value, by
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import PipelineSpace

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mlagen.attention.latent.sm_90a.row_form import COLUMNS, RowForm
+from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.dsl import Signature
-from mlagen.targets.sm_90a.limits import SM_90A
-
-ROWS = SM_90A.wgmma_m  # query rows a block
-TILE = 64  # keys a tile
-VECTOR = 16  # bytes that a thread loads at once
-__all__ = ["COLUMNS", "ROWS", "TILE", "VECTOR", "Form", "LatentProblem", "OwnRegisters"]
 
 
 class LatentProblem(Protocol):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
-from mlagen.attention.latent.sm_90a.problem import TILE, Form, LatentProblem
+from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.targets.nvidia.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-COLUMNS = 64  # bf16 columns of a 128-byte tile
+from mlagen.attention.latent.nvidia.sizes import COLUMNS
+
 LANES = 4  # threads that read 64 columns of a row together, 16 bytes each
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, VECTOR
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
-from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -1,0 +1,1 @@
+"""What kernels over latent rows share on Hopper and Blackwell."""

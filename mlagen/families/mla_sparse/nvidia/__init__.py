@@ -1,0 +1,1 @@
+"""What sparse MLA's kernels share on Hopper and Blackwell."""
