@@ -2,11 +2,11 @@
 
 A block has up to 64 heads of a query: the rows of its products, whose sums lie in tensor memory.
 
-| feeder, tile i                    | math, tile i                 | softmax, tile i                 |
-|-----------------------------------|------------------------------|---------------------------------|
-| rows of K(i), one by one, to SMEM | S(i) = Q K(i)^T              | S(i) from TMEM, mask, maxima    |
-| load the list of tile i+1         | O += P(i-1) V(i-1)           | P(i) to registers               |
-|                                   | give P and K of i-1 back     | O *= alpha in TMEM; P(i) to SMEM |
+| feeder, tile i            | math, tile i             | softmax, tile i                  |
+|---------------------------|--------------------------|----------------------------------|
+| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM, mask, maxima     |
+| load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
+|                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
 While the softmax of a tile is computed, the next one's scores are multiplied.
 """
@@ -31,7 +31,7 @@ def mla_sparse_prefill_sm100(k, s):
     K = [row(f"K{n}", "cache", 2) for n in range(k.d_qk // 64)]
     P = row("P", "softmax", 1)
     s.smem.room("of warps", 2 * 4 * softmax.threads)
-    query = s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads,
@@ -43,13 +43,13 @@ def mla_sparse_prefill_sm100(k, s):
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
     S = s.columns("S", 32, slots=2)
-    O = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
-    scores = s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name, releases=4)
+    sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
+    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
-    d = SparsePrefill(k, s, softmax, feeder, query, keys, weights, scores, O)
+    d = SparsePrefill(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)
@@ -71,7 +71,6 @@ def mla_sparse_prefill_sm100(k, s):
         d.setup(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
-        release(scores, i)
         d.row_maximum(i)
         d.load_list(i + 1)
         d.exponent(i)

@@ -6,59 +6,59 @@ rows, whose sums are folded: a row's first half of columns lies in one of lanes 
 half in the lane 64 further. So two threads share a head: each has half of a tile's keys, and half
 of each 256 columns of O.
 
-Softmax in base 2: P = exp2(c S - c M), c = scale * log2(e). M moves at every tile; the two threads
-of a head exchange their maxima. P is rounded to bf16 for the product; row sums add what it was
-before, and are added up at the end. M starts at the lowest finite number: a tile without keys
-leaves M, and its P is 0. A query without keys has one such tile.
+Softmax in base 2: P = exp2(c S - M), c = scale * log2(e). M is a whole number, and moves where a
+score is more than 8 above it: then O, which lies in TMEM, is multiplied by a power of two, which is
+exact, so that it does not matter when (`latent.order`). The two threads of a head exchange their
+maxima. P is rounded to bf16 for the product; row sums add what it was before, and are added up at
+the end. M starts at the lowest finite number: a tile without keys leaves M, and its P is 0. A query
+without keys has one such tile.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import Any
 
-from mlagen.attention.latent.sm_90a.problem import ROWS, TILE
-from mlagen.dsl import (
-    Access,
-    Operation,
-    PipelineOrder,
-    RingTile,
-    Tile,
-    Value,
-    bind,
-    by,
-    record,
-)
+from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
+from mlagen.attention.latent.order import SELDOM_MOVED
+from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
+from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.families.mla_sparse.nvidia.signature import signature
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_90a.signature import signature
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
-PV_COLUMNS = 256  # of V in one product
-# SMEM descriptors (PTX ISA, tcgen05 matrix descriptor): version 1, 128-byte swizzle, 8 rows are
-# 1024 bytes. Across the rows, the distance to the next 64 columns is added.
-COLUMN_MAJOR = 2 << 61 | 1 << 46 | 1024 >> 4 << 32
-ROW_MAJOR = COLUMN_MAJOR | 1 << 16
-# PTX ISA, tcgen05 instruction descriptor: fp32 sums of bf16, B across its rows.
-BF16_PRODUCT, B_TURNED = 1 << 4 | 1 << 7 | 1 << 10, 1 << 16
+QK = Product(ROWS, TILE, weights=True)
+PV = Product(ROWS, 256, weights=True, b_major="mn")  # of values' columns
+SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 
 class SparsePrefill:
-    """The operations of one kernel over the schedule's pipelines and registers (s, p, o)."""
+    """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores),
+    sums `o` and registers (s, p, o)."""
 
     def __init__(
-        self, k: MlaSparsePrefillConfig, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole,
-        query: Pipeline, keys: Pipeline, weights: Pipeline, scores: Pipeline, o: TmemRegion,
-    ) -> None:  # fmt: skip
+        self,
+        k: MlaSparsePrefillConfig,
+        s: PipelineSpace,
+        softmax: WarpRole,
+        feeder: WarpRole,
+        o: TmemRegion,
+    ) -> None:
         if k.rows != "bf16" or k.dtype != "bf16":
             raise UnsupportedError(
                 f"rows={k.rows}, dtype={k.dtype} on sm_100a",
                 hint="rows and queries are bf16 there",
             )
+        query, keys, weights, scores = (
+            s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
+        )
         if keys.depth != scores.depth or weights.depth != 1:
             raise ScheduleError(
                 f"{keys.depth} slots of keys, {scores.depth} of scores, {weights.depth} of P",
@@ -74,19 +74,18 @@ class SparsePrefill:
             "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
             "fetched": TILE * LANES_A_ROW // feeder.threads,
-            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR | apart // 16 << 16),
-            "score_shape": BF16_PRODUCT | TILE // 8 << 17 | ROWS // 16 << 24,
-            "value_shape": BF16_PRODUCT | B_TURNED | PV_COLUMNS // 8 << 17 | ROWS // 16 << 24,
-            "value_columns": PV_COLUMNS,
+            "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
+            "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
+            "qk": QK, "pv": PV, "value_columns": PV.columns, "slack": SELDOM_MOVED.slack,
+            "slack_bits": f"0f{struct.pack('>f', SELDOM_MOVED.slack).hex().upper()}",
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
         self._registers(s)
         threads = s.roles[-1].warps.stop * 32
         s.signature, s.symbol = signature(k, threads, grid="units"), SYMBOL
         s.plain = self._plain()
-        bind(keys, self._fetcher)
-        bind(weights, self._storer)
-        bind(scores, self._releaser)
+        for pipeline, template in ((keys, "fetch"), (weights, "store_p")):
+            bind(pipeline, self._mover(pipeline, template))
 
     def _registers(self, s: PipelineSpace) -> None:
         fetched = self.supply["fetched"]
@@ -104,7 +103,8 @@ class SparsePrefill:
             ("listed_key", ".b32", "a key of the list of this warp's next tile"),
             ("turn", ".b32", "which half of the room for maxima is written next"),
             ("c", ".f32", "scale * log2(e)"),
-            ("cm", ".f32", "c times the running maximum of this thread's head"),
+            ("cm", ".f32", "M of this thread's head, in log2 units"),
+            ("best", ".f32", "its largest score"),
             ("top", ".f32", "the tile's largest score of the head"),
             ("l", ".f32", "sum of P over this thread's keys"),
             ("alpha", ".f32", "what the tile's maximum does to O"),
@@ -120,8 +120,8 @@ class SparsePrefill:
             tiles=(
                 *by(feeder, "look_up", "find_rows", "copy keys"),
                 *by(math, "qk"),
-                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum",
-                    "exponent", "rescale", "copy weights"),
+                *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
+                    "copy weights"),
                 *by(math, "pv", "release weights", "release keys"),
             ),
             after=by(softmax, "finish"),
@@ -146,12 +146,6 @@ class SparsePrefill:
     def find_rows(self, tile: Tile) -> None:
         """Compute where these rows lie."""
         self._record("find_rows", tile)
-
-    def _fetcher(self, kind: str, tile: Tile) -> Operation:
-        if kind == "release":
-            return self._releaser(kind, tile, self.keys)
-        return self._operation("copy", tile, template="fetch", pipeline=self.keys,
-                               access=Access("copy", RingTile(self.keys.name, tile)))  # fmt: skip
 
     # ---- products ---------------------------------------------------------------------------
 
@@ -191,17 +185,6 @@ class SparsePrefill:
         """O *= alpha, where there is an O."""
         self._record("rescale", tile, domain="rest", uses=(Value("O"),), defines=(Value("O"),))
 
-    def _storer(self, kind: str, tile: Tile) -> Operation:
-        if kind == "release":
-            return self._releaser(kind, tile, self.weights)
-        return self._operation(
-            "copy",
-            tile,
-            template="store_p",
-            pipeline=self.weights,
-            access=Access("copy", RingTile(self.weights.name, tile)),
-        )
-
     # ---- after the loop ---------------------------------------------------------------------
 
     def finish(self) -> None:
@@ -210,12 +193,16 @@ class SparsePrefill:
 
     # ---- templates --------------------------------------------------------------------------
 
-    def _releaser(self, kind: str, tile: Tile, pipeline: Pipeline | None = None) -> Operation:
-        freed = pipeline or self.scores
-        return Operation(
-            "release", "pipeline/release.ptx.j2", tile, lambda at: {"pipeline": freed},
-            access=Access("release", RingTile(freed.name, tile)),
-        )  # fmt: skip
+    def _mover(self, pipeline: Pipeline, template: str) -> Mover:
+        def mover(kind: AccessKind, tile: Tile) -> Operation:
+            access = Access(kind, RingTile(pipeline.name, tile))
+            if kind == "release":
+                freed = {"pipeline": pipeline}
+                return Operation(kind, "pipeline/release.ptx.j2", tile, lambda at: freed,
+                                 access=access)  # fmt: skip
+            return self._operation(kind, tile, template=template, pipeline=pipeline, access=access)
+
+        return mover
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(self._operation(name, tile, **more))

@@ -1,0 +1,123 @@
+"""Tiles of TMEM that products fill, and a region that its reader changes: what is derived, and what
+the proof refuses without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlagen.cli.main import run
+from mlagen.codegen.schedules import load
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.nvidia.codegen.derive import WAITS, looped
+from mlagen.targets.nvidia.codegen.proof import prove_pipelines
+from mlagen.targets.nvidia.codegen.thin import plan
+
+SCHEDULE = Path(__file__).parents[2] / "schedules" / "mla_sparse_prefill_sm100.py"
+SOFTMAX, FEEDER, MATH = range(3)
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return load("mla_sparse_prefill_sm100", None).build(MlaSparsePrefillConfig(64), {})
+
+
+@pytest.fixture(scope="module")
+def loops(made: Any) -> Any:
+    return plan(made)[0]
+
+
+def violations(made: Any, loops: Any, at: int, keep: Callable[[Any], bool]) -> Any:
+    """Of the schedule without some operations of a role's loop."""
+    loop = loops[at]
+    steps = [op for op in loop.cluster.operations() if keep(op)]
+    tried = looped(made, loop.stream, loop.prologue, steps, loop.epilogue)
+    return prove_pipelines(made, [*loops[:at], tried, *loops[at + 1 :]], quick=True).violations
+
+
+def test_it_is_proved(made: Any, loops: Any) -> None:
+    assert not prove_pipelines(made, loops).violations
+
+
+@pytest.mark.parametrize("at", [SOFTMAX, FEEDER, MATH])
+def test_every_derived_wait_is_needed(made: Any, loops: Any, at: int) -> None:
+    waits = [op for op in loops[at].cluster.operations() if op.name in WAITS]
+    assert waits
+    for gone in waits:
+        assert violations(made, loops, at, lambda op, gone=gone: op is not gone), (
+            f"{gone.name} {gone.uses}"
+        )
+
+
+def test_who_goes_on_in_tensor_memory_fences(loops: Any) -> None:
+    """Of scores and P both sides are in TMEM; the keys' producer is not."""
+    after = {
+        (before.name, before.uses[0].block)
+        for loop in loops
+        for before, op in pairwise(loop.operations) if op.name == "fence_after"
+    }  # fmt: skip
+    assert after == {("wait_full", "scores"), ("wait_full", "weights"), ("wait_empty", "weights")}
+    (fence,) = [op for op in loops[SOFTMAX].operations if op.name == "fence_before"]
+    steps = loops[SOFTMAX].operations
+    assert steps[steps.index(fence) + 1].access.target.ring == "weights"
+
+
+RELEASED = [
+    ("from mlagen.dsl import copy", "from mlagen.dsl import bind, copy"),
+    ("    s.smem.pipeline(\"scores\"", "    scores = s.smem.pipeline(\"scores\""),
+    ("consumer=softmax.name)\n\n", "consumer=softmax.name, releases=4)\n\n"),
+    ("feeder, sums)\n",
+     "feeder, sums)\n    bind(scores, d._mover(scores, ''))\n    s.plain = None\n"),
+    ("        d.row_maximum(i)\n", "        release(scores, i)\n        d.row_maximum(i)\n"),
+]  # fmt: skip
+
+
+def test_slots_of_tensor_memory_that_are_released(tmp_path: Path) -> None:
+    """Where other waits do not say already that scores are read, their slots are given back."""
+    text = SCHEDULE.read_text()
+    for old, new in RELEASED:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path = tmp_path / SCHEDULE.name
+    path.write_text(text)
+    made = load(str(path), None).build(MlaSparsePrefillConfig(64), {})
+    loops = plan(made)[0]
+    assert not prove_pipelines(made, loops).violations
+    (wait,) = [op for op in loops[MATH].operations
+               if op.name == "wait_empty" and op.uses[0].block == "scores"]  # fmt: skip
+    (freed,) = [op for op in loops[SOFTMAX].operations if op.name == "release"]
+    assert freed.template == "pipeline/release.ptx.j2"
+    assert loops[MATH].operations.index(wait) < [op.name for op in loops[MATH].operations].index(
+        "qk"
+    )
+
+
+REFUSED = [
+    ("        acquire(weights, i)\n        d.rescale(i)\n",
+     "        d.rescale(i)\n        acquire(weights, i)\n", "uses O before it is full"),
+    ("        d.rescale(i)\n        copy(weights, i)\n",
+     "        copy(weights, i)\n        d.rescale(i)\n", "rescale"),
+    ("        acquire(weights, i)\n", "        acquire(weights, i)\n        acquire(weights, i)\n",
+     "is waited for 2 times"),
+    ("        d.qk(i)\n", "", "'qk' of role math is missing"),
+    ("        release(weights, i - 1)\n", "", "is missing in the tile loop"),
+    ('s.columns("S", 32, slots=2)', 's.columns("S", 160, slots=2)', "256 columns on top of 320"),
+    ('s.columns("S", 32, slots=2)', 's.columns("S", 32, slots=0)', "a ring has 1 or more"),
+    ('"scores", S, producer', '"scores", S, K[0], producer', "K0 in SMEM, S in TMEM"),
+    ('s.columns("S", 32, slots=2)', 's.columns("S", 32, slots=1)', "scores have the slot"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "says"), REFUSED)
+def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> None:
+    text = SCHEDULE.read_text()
+    assert text.count(old) == 1
+    path = tmp_path / SCHEDULE.name
+    path.write_text(text.replace(old, new))
+    assert run(["build", str(path), "--set", "num_heads=64", "-o", str(tmp_path / "out")]) != 0
+    assert says in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()

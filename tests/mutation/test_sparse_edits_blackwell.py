@@ -1,0 +1,82 @@
+"""Edits of the sparse kernel's PTX for sm_100a, by hand: each is found, by the sanitizer or by the
+oracles. Among them are the mistakes that kernels of its kind have had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from unittest.mock import patch
+
+import pytest
+
+from mlagen.artifact import Artifact
+from mlagen.codegen import build
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.nvidia.ptxas import PtxasResult
+from mlagen.verify import verify
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
+CALL = {
+    "rows": 2, "lengths": (131, 17), "page_size": 8, "layers": 2, "cache_rows": 1024, "topk": 230,
+    "data": "late_max",
+}  # fmt: skip
+FINDING, WRONG = "finding", "wrong"
+# Every match is edited: the numbers of tiles have code of their own.
+EDITS = {
+    "no wait for the warpgroup": (r"bar\.sync 1, 128;", "", FINDING),
+    "one place past a list": (r"setp\.lt\.u32 (%there, %one, %end;)", r"setp.le.u32 \1", WRONG),
+    "the row after the last": (
+        r"setp\.lt\.u32 (%there, %place\d, %number;)", r"setp.le.u32 \1", FINDING
+    ),
+    "a key after the last row": (
+        r"setp\.lt\.u32 (%hidden, %listed_key_0, %bound;)", r"setp.le.u32 \1", WRONG
+    ),
+    "no room between pages": (r"add\.u64 (%src\d?), %src\d?, %page;", "", WRONG),
+    "O keeps its scale": (r"mul\.rn\.f32x2 %two, %two, %factors;", "", WRONG),
+    "the row sum keeps its scale": (
+        r"fma\.rn\.f32 %l_0, %l_0, %alpha_0, %sum0;", "add.rn.f32 %l_0, %l_0, %sum0;", WRONG
+    ),
+    "M that moves and leaves P": (r"mov\.f32 %cm_0, %ceiling;", "", WRONG),
+    "a factor of no power of two": (r"cvt\.rpi\.f32\.f32 %ceiling", "mov.f32 %ceiling", WRONG),
+    "rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive.*;", "", FINDING),
+    "products that nobody waits for": (r"tcgen05\.commit.*;", "", FINDING),
+    "loads that are on their way": (r"tcgen05\.wait::ld.*;", "", FINDING),
+    "stores that are on their way": (r"tcgen05\.wait::st.*;", "", FINDING),
+    "no fence after a wait": (r"tcgen05\.fence::after.*;", "", FINDING),
+    "no fence before an arrival": (r"tcgen05\.fence::before.*;", "", FINDING),
+    "no fence for matrix instructions": (r"fence\.proxy\.async\.shared::cta;", "", FINDING),
+    "another stride of P's halves": (r"shl\.b32 %t, %t, 2;", "shl.b32 %t, %t, 3;", FINDING),
+    "P without its swizzle": (r"xor\.b32 %row, %row, %t;", "mov.b32 %row, %t;", WRONG),
+    "queries counted as rows": (r"mul\.lo\.u32 %y, %unit_0, 8;", "mov.u32 %y, %unit_0;", WRONG),
+    "lanes of another warp": (r"shl\.b32 %from, %from, 21;", "shl.b32 %from, %from, 20;", FINDING),
+    "one place for two tiles' scores": (
+        r"mad\.lo\.u32 %sums, (\S+), 32, %tmem;", "mov.u32 %sums, %tmem;", FINDING
+    ),
+    "TMEM that is kept": (r"tcgen05\.dealloc.*;", "", FINDING),
+    "a phase that stays": (r"xor\.b32 %turned, (%\w+), 1;", r"mov.b32 %turned, \1;", FINDING),
+    "one place for two tiles' maxima": (r"xor\.b32 %turn_0, %turn_0, 1;", "", FINDING),
+    "sums of nothing": (r"setp\.ne\.u32 %add, 0, 0;", "setp.ne.u32 %add, 1, 0;", FINDING),
+    "rows of O that no head has": (r"@%there st\.global", "st.global", FINDING),
+    "sinks that no head has": (r"@%there ld\.global\.nc\.f32 %sink", "ld.global.nc.f32 %sink",
+                               FINDING),
+}  # fmt: skip
+
+
+@cache
+def kernel() -> Artifact:
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(8))
+
+
+def test_the_kernel_itself_is_right():
+    assert verify(kernel(), **CALL).passed
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_is_found(what):
+    old, new, seen = EDITS[what]
+    text, count = re.subn(old, new, kernel().text)
+    assert count
+    report = verify(replace(kernel(), text=text), modes=("latest",), **CALL)
+    assert not report.clean if seen == FINDING else not report.right, report.facts()
