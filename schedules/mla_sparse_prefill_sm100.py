@@ -19,23 +19,36 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def mla_sparse_prefill_sm100(k, s):
+    ctas = s.choice("ctas", *((2, 1) if k.num_heads > 64 else (1,)),
+                    comment="2: a CTA pair multiplies together, 64 heads in each")  # fmt: skip
+    s.cta_cluster(ctas, pair=ctas == 2)
     softmax = s.role("softmax", warpgroups=1)
     feeder = s.role("feeder", warpgroups=1)
-    math = s.role("math", warps=1, single=True)
+    math = s.role("math", warps=1, single=True, leader=ctas == 2)
 
-    # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes.
-    def row(name, tensor, slots):
-        return s.smem.tile(name, tensor, rows=64, row_bytes=128, slots=slots)
+    # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes; of a pair either
+    # block has half of the keys as K, and half of the columns of all as V.
+    def tile(name, tensor, rows, slots, over=None):
+        return s.smem.tile(name, tensor, rows=rows, row_bytes=128, slots=slots, over=over)
 
-    Q = [row(f"Q{n}", "q", 1) for n in range(k.d_qk // 64)]
-    K = [row(f"K{n}", "cache", 2) for n in range(k.d_qk // 64)]
-    P = row("P", "softmax", 1)
+    columns = range(k.d_qk // 64)
+    Q = [tile(f"Q{n}", "q", 64, 1) for n in columns]
+    K = [tile(f"K{n}", "cache", 64 // ctas, 2) for n in columns]
+    if ctas == 2:
+        K += [tile(f"V{n}", "cache", 64, 2) for n in range(k.d_v // 128)]
+    P = tile("P", "softmax", 64, 1)
     s.smem.room("of warps", 2 * 4 * softmax.threads)
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
-        producer_threads=feeder.threads,
+        producer_threads=feeder.threads, by_warps="fenced" if ctas == 2 else False,
     )  # fmt: skip
+    if ctas == 2:
+        raw = s.smem.pipeline(
+            "raw", *(tile(f"raw {t.name}", "cache", t.rows, 2, over=t) for t in K),
+            producer=feeder.name, consumer=feeder.name, producer_threads=feeder.threads,
+            within=keys,
+        )  # fmt: skip
     weights = s.smem.pipeline(
         "weights", P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
@@ -54,10 +67,18 @@ def mla_sparse_prefill_sm100(k, s):
     with prologue(feeder):
         d.setup(feeder)
         d.load_queries()
-    for i in tiles(feeder):
-        d.find_rows(i)
-        d.look_up(i + 1)
-        copy(keys, i)
+    if ctas == 1:
+        for i in tiles(feeder):
+            d.find_rows(i)
+            d.look_up(i + 1)
+            copy(keys, i)
+    else:
+        for i in tiles(feeder):
+            d.find_rows(i)
+            d.look_up(i + 1)
+            acquire(keys, i)
+            copy(raw, i)
+            copy(keys, i)
 
     with prologue(math):
         d.setup(math)

@@ -25,10 +25,13 @@ def signature(
     rows: int | None = ROWS,
     grid: str = "blocks",
     resident: int = 1,
+    clusters: int = 1,
 ) -> Signature:
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
-    after one another; or a block has a query (`grid` "units"). q as [rows * H, d_qk] by tensor map,
-    in boxes of `rows`, or by pointer (None, and e4m3); the cache by pointer: row r lies `row_bytes`
+    after one another; or a block has a query (`grid` "units"), `clusters` of them a CTA cluster.
+
+    q as [rows * H, d_qk] by tensor map, in boxes of `rows`, or by pointer (None, and e4m3); the
+    cache by pointer: row r lies `row_bytes`
     r + `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows
     that an index may name. indices int32, a query's list `list_stride` after the one before it,
     `topk` long; topk_length int32 [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32
@@ -56,6 +59,7 @@ def signature(
         grid=((grid, 1),),
         block=(threads, 1, 1),
         resident=resident,
+        clusters=clusters,
     )
 
 

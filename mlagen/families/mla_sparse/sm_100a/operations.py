@@ -2,9 +2,14 @@
 
 A block has up to 64 heads of a query, and all keys of its list, 64 a tile. S = Q K^T over all
 columns of a row, O += P V over the first 512 of the same rows. Products are `tcgen05.mma.ws` of 64
-rows, whose sums are folded: a row's first half of columns lies in one of lanes 0 to 63, the other
-half in the lane 64 further. So two threads share a head: each has half of a tile's keys, and half
-of each 256 columns of O.
+rows, or of 128 rows of a CTA pair, 64 in each. Sums of either are folded: a row's first half of
+columns lies in one of lanes 0 to 63, the other half in the lane 64 further. So two threads share a
+head: each has half of a tile's keys, and half of each 256 columns of O.
+
+Of a pair, either block has half of a tile's keys as K, and of all of them half of each 256 columns
+as V: its halves of the operand B of the pair's products. Rows arrive by cp.async, which completes
+barriers of the own block alone: so the feeder waits for the rows that it fetched a tile before, and
+then tells the leader.
 
 Softmax in base 2: P = exp2(c S - M), c = scale * log2(e). M is a whole number, and moves where a
 score is more than 8 above it: then O, which lies in TMEM, is multiplied by a power of two, which is
@@ -20,7 +25,7 @@ import dataclasses
 import struct
 from typing import Any
 
-from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
@@ -33,15 +38,19 @@ from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
-QK = Product(ROWS, TILE, weights=True)
-PV = Product(ROWS, 256, weights=True, b_major="mn")  # of values' columns
+QK = Product(ROWS, TILE, weights=True), Product(2 * ROWS, TILE, cta_group=2)
+# Of 256 columns of values.
+PV = (
+    Product(ROWS, 256, weights=True, b_major="mn"),
+    Product(2 * ROWS, 256, cta_group=2, b_major="mn"),
+)
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 
 class SparsePrefill:
-    """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores),
-    sums `o` and registers (s, p, o)."""
+    """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores; of
+    a CTA pair also raw: keys before the leader knows of them), sums `o` and registers (s, p, o)."""
 
     def __init__(
         self,
@@ -64,28 +73,45 @@ class SparsePrefill:
                 f"{keys.depth} slots of keys, {scores.depth} of scores, {weights.depth} of P",
                 hint="scores have the slot of their keys; P has one",
             )
-        self.k, self.softmax, self.feeder = k, softmax, feeder
+        self.k, self.softmax, self.feeder, self.pair = k, softmax, feeder, s.smem.pair
+        # What is multiplied with Q, and what with P: the same rows, or of a pair tiles of its own.
+        boxes = k.d_qk // COLUMNS
+        rows, values = keys.tiles[:boxes], keys.tiles[boxes:] or keys.tiles
+        if [tile.rows for tile in keys.tiles] != [32] * boxes + [64] * 4 if self.pair else (
+            {tile.rows for tile in keys.tiles} != {TILE}
+        ):  # fmt: skip
+            raise ScheduleError(
+                f"tiles of keys of {', '.join(str(tile.rows) for tile in keys.tiles)} rows",
+                hint="64; of a CTA pair 32 for each 64 columns of a row, then 4 of 64 for values",
+            )
         self.query, self.keys, self.weights, self.scores = query, keys, weights, scores
-        apart = keys.tiles[1].base - keys.tiles[0].base
+        apart = values[1].base - values[0].base
+        qk, pv = QK[self.pair], PV[self.pair]
         self.supply: dict[str, Any] = {
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
-            "queries": query.tiles, "keys_": keys.tiles, "weights": weights,
+            "queries": query.tiles, "keys_": rows, "values": values, "weights": weights,
+            "pair": self.pair,
             "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
             "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
             "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
-            "qk": QK, "pv": PV, "value_columns": PV.columns, "slack": SELDOM_MOVED.slack,
+            "qk": qk, "pv": pv, "value_columns": pv.columns, "slack": SELDOM_MOVED.slack,
             "slack_bits": f"0f{struct.pack('>f', SELDOM_MOVED.slack).hex().upper()}",
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
         self._registers(s)
         threads = s.roles[-1].warps.stop * 32
-        s.signature, s.symbol = signature(k, threads, grid="units"), SYMBOL
-        s.plain = self._plain()
-        for pipeline, template in ((keys, "fetch"), (weights, "store_p")):
-            bind(pipeline, self._mover(pipeline, template))
+        s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
+        s.symbol, s.plain = SYMBOL, self._plain()
+        bind(weights, self._mover(weights, "store_p"))
+        if self.pair:
+            raw = s.smem.pipelines["raw"]
+            bind(raw, self._mover(raw, "fetch"))
+            bind(keys, self._mover(keys, "hand_on", Value(raw.name)))
+        else:
+            bind(keys, self._mover(keys, "fetch"))
 
     def _registers(self, s: PipelineSpace) -> None:
         fetched = self.supply["fetched"]
@@ -118,7 +144,8 @@ class SparsePrefill:
             before=(*by(feeder, "setup", "load_queries"), *by(math, "setup"),
                     *by(softmax, "setup")),
             tiles=(
-                *by(feeder, "look_up", "find_rows", "copy keys"),
+                *by(feeder, "look_up", "find_rows", *(["copy raw"] if self.pair else ())),
+                *by(feeder, "copy keys"),
                 *by(math, "qk"),
                 *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
@@ -193,14 +220,17 @@ class SparsePrefill:
 
     # ---- templates --------------------------------------------------------------------------
 
-    def _mover(self, pipeline: Pipeline, template: str) -> Mover:
+    def _mover(self, pipeline: Pipeline, template: str, *uses: Value) -> Mover:
         def mover(kind: AccessKind, tile: Tile) -> Operation:
             access = Access(kind, RingTile(pipeline.name, tile))
             if kind == "release":
                 freed = {"pipeline": pipeline}
                 return Operation(kind, "pipeline/release.ptx.j2", tile, lambda at: freed,
                                  access=access)  # fmt: skip
-            return self._operation(kind, tile, template=template, pipeline=pipeline, access=access)
+            return self._operation(
+                kind, tile, template=template, pipeline=pipeline, access=access,
+                uses=tuple(Value(value.block, tile) for value in uses),
+            )  # fmt: skip
 
         return mover
 

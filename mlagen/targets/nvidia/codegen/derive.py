@@ -160,7 +160,7 @@ def _before_copies(
             f"{len(copies)} times {tile}; once {'is meant' if stream.step == 1 else 'each is'}"
         )
     marks = [op for op in steps if op.name == ACQUIRE and op.uses[0].block == pipeline.name]
-    _check_marks(schedule, pipeline, marks, steps)
+    _check_marks(schedule, stream, pipeline, marks, steps)
     out: list[Operation] = []
     for op in steps:
         if op in marks:
@@ -181,12 +181,16 @@ def _before_copies(
 
 
 def _check_marks(
-    schedule: PipelineSchedule, pipeline: Pipeline, marks: list[Operation], steps: list[Operation]
+    schedule: PipelineSchedule,
+    stream: Stream,
+    pipeline: Pipeline,
+    marks: list[Operation],
+    steps: list[Operation],
 ) -> None:
     """ScheduleError unless each tile's slot is waited for before it is filled, where it is marked
     where."""
     for op in (op for op in steps if marks and _is(op, "copy", pipeline)):
-        before = [mark for mark in marks if mark.tile == op.tile and _earlier(mark, op, steps)]
+        before = [mark for mark in marks if _earlier(mark, op, stream.step, steps)]
         if len(before) != 1 or not pipeline.releases:
             raise ScheduleError(
                 f"{schedule.file}:{op.line} {op}: its slot is waited for {len(before)} times "
@@ -195,8 +199,10 @@ def _check_marks(
             )
 
 
-def _earlier(one: Operation, other: Operation, steps: list[Operation]) -> bool:
-    return steps.index(one) < steps.index(other)
+def _earlier(one: Operation, other: Operation, step: int, steps: list[Operation]) -> bool:
+    """Whether one operation is done for a tile before the other is."""
+    same = (offset(one) - offset(other)) % step == 0
+    return same and (offset(one), -steps.index(one)) > (offset(other), -steps.index(other))
 
 
 def _before_uses(
