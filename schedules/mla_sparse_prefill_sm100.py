@@ -8,7 +8,9 @@ A block has up to 64 heads of a query: the rows of its products, whose sums lie 
 | load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
 |                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-While the softmax of a tile is computed, the next one's scores are multiplied.
+While the softmax of a tile is computed, the next one's scores are multiplied. With more heads two
+blocks are a CTA pair: one thread multiplies for both. Either fetches half of the keys as K, and
+half of the columns of all as V; what lands is handed on to the leader a tile later.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -26,33 +28,32 @@ def mla_sparse_prefill_sm100(k, s):
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True, leader=ctas == 2)
 
-    # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes; of a pair either
-    # block has half of the keys as K, and half of the columns of all as V.
-    def tile(name, tensor, rows, slots, over=None):
+    # SMEM: rows of 64 columns in the 128-byte swizzle. Without a pair K and V are the same bytes.
+    def row(name, tensor, rows, slots, over=None):
         return s.smem.tile(name, tensor, rows=rows, row_bytes=128, slots=slots, over=over)
 
-    columns = range(k.d_qk // 64)
-    Q = [tile(f"Q{n}", "q", 64, 1) for n in columns]
-    K = [tile(f"K{n}", "cache", 64 // ctas, 2) for n in columns]
-    if ctas == 2:
-        K += [tile(f"V{n}", "cache", 64, 2) for n in range(k.d_v // 128)]
-    P = tile("P", "softmax", 64, 1)
-    s.smem.room("of warps", 2 * 4 * softmax.threads)
+    def fed(name, tiles, **more):
+        return s.smem.pipeline(name, *tiles, producer=feeder.name,
+                               producer_threads=feeder.threads, **more)  # fmt: skip
+
+    def landed(pipeline):
+        tiles = [row(f"raw {t.name}", "cache", t.rows, t.slots, over=t) for t in pipeline.tiles]
+        return fed(f"raw {pipeline.name}", tiles, consumer=feeder.name, within=pipeline)
+
+    Q = [row(f"Q{n}", "q", 64, 1) for n in range(k.d_qk // 64)]
+    K = [row(f"K{n}", "cache", 64 // ctas, 2) for n in range(k.d_qk // 64)]
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
-    keys = s.smem.pipeline(
-        "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
-        producer_threads=feeder.threads, by_warps="fenced" if ctas == 2 else False,
-    )  # fmt: skip
+    whose = {"consumer": math.name, "releases": 1, "by_warps": "fenced" if ctas == 2 else False}
+    keys = values = fed("keys", K, **whose)
     if ctas == 2:
-        raw = s.smem.pipeline(
-            "raw", *(tile(f"raw {t.name}", "cache", t.rows, 2, over=t) for t in K),
-            producer=feeder.name, consumer=feeder.name, producer_threads=feeder.threads,
-            within=keys,
-        )  # fmt: skip
+        V = [row(f"V{n}", "cache", 64, 2) for n in range(k.d_v // 128)]
+        values = fed("values", V, **whose)
+        raw_keys, raw_values = landed(keys), landed(values)
     weights = s.smem.pipeline(
-        "weights", P, producer=softmax.name, consumer=math.name, releases=1,
-        producer_threads=softmax.threads, by_warps="fenced",
+        "weights", row("P", "softmax", 64, 1), producer=softmax.name, consumer=math.name,
+        releases=1, producer_threads=softmax.threads, by_warps="fenced",
     )  # fmt: skip
+    s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
     S = s.columns("S", 32, slots=2)
@@ -74,19 +75,24 @@ def mla_sparse_prefill_sm100(k, s):
             copy(keys, i)
     else:
         for i in tiles(feeder):
-            d.find_rows(i)
-            d.look_up(i + 1)
-            acquire(keys, i)
-            copy(raw, i)
+            d.find_rows(i + 1)
+            d.look_up(i + 2)
+            acquire(keys, i + 1)
+            copy(raw_keys, i + 1)
             copy(keys, i)
+            acquire(values, i + 1)
+            copy(raw_values, i + 1)
+            copy(values, i)
 
     with prologue(math):
         d.setup(math)
     for i in tiles(math):
         d.qk(i)
+        if ctas == 2:
+            release(keys, i)
         d.pv(i - 1)
         release(weights, i - 1)
-        release(keys, i - 1)
+        release(values, i - 1)
 
     with prologue(softmax):
         d.setup(softmax)

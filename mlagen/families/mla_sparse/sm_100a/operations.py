@@ -25,7 +25,7 @@ import dataclasses
 import struct
 from typing import Any
 
-from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
+from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
@@ -74,23 +74,20 @@ class SparsePrefill:
                 hint="scores have the slot of their keys; P has one",
             )
         self.k, self.softmax, self.feeder, self.pair = k, softmax, feeder, s.smem.pair
-        # What is multiplied with Q, and what with P: the same rows, or of a pair tiles of its own.
-        boxes = k.d_qk // COLUMNS
-        rows, values = keys.tiles[:boxes], keys.tiles[boxes:] or keys.tiles
-        if [tile.rows for tile in keys.tiles] != [32] * boxes + [64] * 4 if self.pair else (
-            {tile.rows for tile in keys.tiles} != {TILE}
-        ):  # fmt: skip
+        values = s.smem.pipelines.get("values", keys)  # of a pair they are tiles of their own
+        if (keys.tiles[0].rows, values is keys) != (TILE // (1 + self.pair), not self.pair):
             raise ScheduleError(
-                f"tiles of keys of {', '.join(str(tile.rows) for tile in keys.tiles)} rows",
-                hint="64; of a CTA pair 32 for each 64 columns of a row, then 4 of 64 for values",
+                f"keys of {keys.tiles[0].rows} rows",
+                hint=f"{TILE}; of a CTA pair {TILE // 2}, and values of {TILE} beside them",
             )
-        self.query, self.keys, self.weights, self.scores = query, keys, weights, scores
-        apart = values[1].base - values[0].base
+        self.query, self.keys, self.values = query, keys, values
+        self.weights, self.scores = weights, scores
+        apart = values.tiles[1].base - values.tiles[0].base
         qk, pv = QK[self.pair], PV[self.pair]
         self.supply: dict[str, Any] = {
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
-            "queries": query.tiles, "keys_": rows, "values": values, "weights": weights,
+            "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
             "pair": self.pair,
             "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
@@ -106,12 +103,13 @@ class SparsePrefill:
         s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(weights, self._mover(weights, "store_p"))
-        if self.pair:
-            raw = s.smem.pipelines["raw"]
-            bind(raw, self._mover(raw, "fetch"))
-            bind(keys, self._mover(keys, "hand_on", Value(raw.name)))
-        else:
-            bind(keys, self._mover(keys, "fetch"))
+        for pipeline in {keys.name: keys, values.name: values}.values():
+            if self.pair:
+                raw = s.smem.pipelines[f"raw {pipeline.name}"]
+                bind(raw, self._mover(raw, f"fetch_{pipeline.name}"))
+                bind(pipeline, self._mover(pipeline, "hand_on", Value(raw.name)))
+            else:
+                bind(pipeline, self._mover(pipeline, "fetch"))
 
     def _registers(self, s: PipelineSpace) -> None:
         fetched = self.supply["fetched"]
@@ -140,16 +138,19 @@ class SparsePrefill:
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
         feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
+        used = ("keys", "values") if self.pair else ("keys",)
+        fetched = [
+            f"copy {raw}{name}" for name in used for raw in (["raw ", ""] if self.pair else [""])
+        ]
         return PipelineOrder(
             before=(*by(feeder, "setup", "load_queries"), *by(math, "setup"),
                     *by(softmax, "setup")),
             tiles=(
-                *by(feeder, "look_up", "find_rows", *(["copy raw"] if self.pair else ())),
-                *by(feeder, "copy keys"),
+                *by(feeder, "look_up", "find_rows", *fetched),
                 *by(math, "qk"),
                 *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
-                *by(math, "pv", "release weights", "release keys"),
+                *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
             after=by(softmax, "finish"),
         )  # fmt: skip
@@ -186,7 +187,7 @@ class SparsePrefill:
     def pv(self, tile: Tile) -> None:
         """O += P V; the first tile overwrites."""
         self._record(
-            "pv", tile, uses=(Value(self.keys.name, tile), Value(self.weights.name, tile)),
+            "pv", tile, uses=(Value(self.values.name, tile), Value(self.weights.name, tile)),
             defines=(Value("O"),), asynchronous=True, first_differs=True,
         )  # fmt: skip
 
