@@ -54,7 +54,7 @@ SAMPLED = {
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 60,
     "test_verify_sparse_blackwell.py": 70,
-    "test_sparse_edits_blackwell.py": 5,
+    "test_sparse_edits_blackwell.py": 9,
     "test_schedule_fuzz.py": 2,
     "test_oracles_forms.py": 4,
     "test_values_approx.py": 3,

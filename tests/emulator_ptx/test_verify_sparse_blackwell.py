@@ -14,7 +14,17 @@ from mlagen.verify import verify
 @pytest.mark.parametrize("data", ["realistic", "peaked", "diffuse", "late_max", "falling"])
 @pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
 def test_prefill(heads, d_qk, data, pool):
-    artifact = build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, d_qk=d_qk))
+    passed(build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, d_qk=d_qk)), data, pool)
+
+
+@pytest.mark.parametrize("heads", [65, 128])
+def test_blocks_of_their_own(heads):
+    problem = MlaSparsePrefillConfig(heads)
+    artifact = build("mla_sparse_prefill_sm100", problem, knobs={"ctas": 1})
+    passed(artifact, "late_max", {"page_size": 8})
+
+
+def passed(artifact, data, pool):
     assert artifact.manifest.resources.vgpr_spills == 0
     report = verify(
         artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64), data=data, **pool

@@ -61,22 +61,70 @@ EDITS = {
     "sinks that no head has": (r"@%there ld\.global\.nc\.f32 %sink", "ld.global.nc.f32 %sink",
                                FINDING),
 }  # fmt: skip
+# Of a CTA pair.
+PAIR = {
+    "a commit for the leader alone": (r"mov\.b16 %both, 3;", "mov.b16 %both, 1;", FINDING),
+    "a commit for the other block alone": (r"mov\.b16 %both, 3;", "mov.b16 %both, 2;", FINDING),
+    "arrivals in the own block": (
+        r"(mapa\.shared::cluster\.u32 \S+, \S+), 0;", r"\1, %rank;", FINDING
+    ),
+    "no fence for matrix instructions": (r"fence\.proxy\.async\.shared::cta;", "", FINDING),
+    "the same keys in both blocks": (
+        r"selp\.b64 %from, (%src\d), (%src\d), %second;", r"mov.b64 %from, \2;", WRONG
+    ),
+    "values of other columns": (
+        r"mul\.wide\.u32 %half, %rank, 256;", "mul.wide.u32 %half, %rank, 128;", WRONG
+    ),
+    "bytes of one block": (
+        r"(expect_tx\.shared::cta\.b64 _, \[%bar\]), 147456;", r"\1, 73728;", FINDING
+    ),
+    "commits of another group": (
+        r"tcgen05\.commit\.cta_group::2", "tcgen05.commit.cta_group::1", FINDING
+    ),
+    "a block that ends before the other": (
+        r"barrier\.cluster\.arrive\.release;\n(?=EXIT)", "", FINDING
+    ),
+    "no fence after a wait": (r"tcgen05\.fence::after.*;", "", FINDING),
+    "no fence before an arrival": (r"tcgen05\.fence::before.*;", "", FINDING),
+    "rows that nobody hands on": (
+        r"@%first mbarrier\.arrive\.release\.cluster.*;", "", FINDING
+    ),
+    "rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive\.noinc.*;", "", FINDING),
+    "arrivals that tell nothing": (
+        r"mbarrier\.arrive\.release\.cluster\.shared::cluster",
+        "mbarrier.arrive.relaxed.cluster.shared::cluster", FINDING,
+    ),
+    "waits that learn nothing": (
+        r"try_wait\.parity\.acquire\.cluster", "try_wait.parity.relaxed.cluster", FINDING
+    ),
+    "barriers that may not be there": (r"barrier\.cluster\.wait\.acquire;", "", FINDING),
+    "heads of another block": (r"shl\.b32 %t, %t, 6;", "shl.b32 %t, %t, 5;", WRONG),
+    "products of the second block": (
+        r"setp\.ne\.u32 %done, %rank, 0;", "setp.ne.u32 %done, %rank, 1;", FINDING
+    ),
+}  # fmt: skip
 
 
 @cache
-def kernel() -> Artifact:
+def kernel(heads: int) -> Artifact:
     with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(8))
+        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads))
 
 
-def test_the_kernel_itself_is_right():
-    assert verify(kernel(), **CALL).passed
+@pytest.mark.parametrize("heads", [8, 72])
+def test_the_kernels_themselves_are_right(heads):
+    assert verify(kernel(heads), **CALL).passed
 
 
-@pytest.mark.parametrize("what", EDITS)
-def test_an_edit_is_found(what):
-    old, new, seen = EDITS[what]
-    text, count = re.subn(old, new, kernel().text)
+@pytest.mark.parametrize(
+    ("heads", "old", "new", "seen"),
+    [
+        pytest.param(heads, *edit, id=f"{heads} heads: {what}")
+        for heads, edits in ((8, EDITS), (72, PAIR)) for what, edit in edits.items()
+    ],
+)  # fmt: skip
+def test_an_edit_is_found(heads, old, new, seen):
+    text, count = re.subn(old, new, kernel(heads).text)
     assert count
-    report = verify(replace(kernel(), text=text), modes=("latest",), **CALL)
+    report = verify(replace(kernel(heads), text=text), modes=("latest",), **CALL)
     assert not report.clean if seen == FINDING else not report.right, report.facts()
