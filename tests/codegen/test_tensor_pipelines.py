@@ -17,18 +17,29 @@ from mlagen.targets.nvidia.codegen.derive import WAITS, looped
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 
-SCHEDULE = Path(__file__).parents[2] / "schedules" / "mla_sparse_prefill_sm100.py"
+SHARED = Path(__file__).parents[2] / "schedules" / "shared"
+SCHEDULE = SHARED / "in_tensor_memory.py"
+NAME = "mla_sparse_prefill_sm100"
 SOFTMAX, FEEDER, MATH = range(3)
 
 
-@pytest.fixture(scope="module")
-def made() -> Any:
-    return load("mla_sparse_prefill_sm100", None).build(MlaSparsePrefillConfig(64), {})
+@pytest.fixture(scope="module", params=[64, 128])
+def made(request: Any) -> Any:
+    """With more than 64 heads, of a CTA pair."""
+    return load(NAME, None).build(MlaSparsePrefillConfig(request.param), {})
 
 
 @pytest.fixture(scope="module")
 def loops(made: Any) -> Any:
     return plan(made)[0]
+
+
+def changed(folder: Path, text: str) -> str:
+    """The schedule with another table, as a file of a user's."""
+    hands_on = (SHARED.parent / f"{NAME}.py").read_text()
+    path = folder / "changed.py"
+    path.write_text(text + hands_on.replace(f"from mlagen.schedules.shared.{SCHEDULE.stem} ", "# "))
+    return f"{path}:{NAME}"
 
 
 def violations(made: Any, loops: Any, at: int, keep: Callable[[Any], bool]) -> Any:
@@ -68,7 +79,7 @@ def test_who_goes_on_in_tensor_memory_fences(loops: Any) -> None:
 
 RELEASED = [
     ("from mlagen.dsl import copy", "from mlagen.dsl import bind, copy"),
-    ("    s.smem.pipeline(\"scores\"", "    scores = s.smem.pipeline(\"scores\""),
+    ('    s.smem.pipeline("scores"', '    scores = s.smem.pipeline("scores"'),
     ("consumer=softmax.name)\n\n", "consumer=softmax.name, releases=4)\n\n"),
     ("feeder, sums)\n",
      "feeder, sums)\n    bind(scores, d._mover(scores, ''))\n    s.plain = None\n"),
@@ -82,9 +93,7 @@ def test_slots_of_tensor_memory_that_are_released(tmp_path: Path) -> None:
     for old, new in RELEASED:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    path = tmp_path / SCHEDULE.name
-    path.write_text(text)
-    made = load(str(path), None).build(MlaSparsePrefillConfig(64), {})
+    made = load(changed(tmp_path, text), None).build(MlaSparsePrefillConfig(64), {})
     loops = plan(made)[0]
     assert not prove_pipelines(made, loops).violations
     (wait,) = [op for op in loops[MATH].operations
@@ -116,8 +125,7 @@ REFUSED = [
 def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> None:
     text = SCHEDULE.read_text()
     assert text.count(old) == 1
-    path = tmp_path / SCHEDULE.name
-    path.write_text(text.replace(old, new))
-    assert run(["build", str(path), "--set", "num_heads=64", "-o", str(tmp_path / "out")]) != 0
+    path = changed(tmp_path, text.replace(old, new))
+    assert run(["build", path, "--set", "num_heads=64", "-o", str(tmp_path / "out")]) != 0
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,81 @@
+"""Attention to listed rows on Blackwell: up to 64 heads of a query are the rows of a block's
+products, whose sums lie in tensor memory.
+
+| feeder, tile i            | math, tile i             | softmax, tile i                  |
+|---------------------------|--------------------------|----------------------------------|
+| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM, mask, maxima     |
+| load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
+|                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
+
+While the softmax of a tile is computed, the next one's scores are multiplied.
+"""
+
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.nvidia.dsl import acquire, release
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
+def in_tensor_memory(k, s, operations):
+    """The schedule of `operations(k, s, softmax, feeder, sums)`."""
+    softmax = s.role("softmax", warpgroups=1)
+    feeder = s.role("feeder", warpgroups=1)
+    math = s.role("math", warps=1, single=True)
+
+    # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes.
+    columns = k.d_qk // 64
+    Q, K, P = (
+        [s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots) for n in range(of)]
+        for name, tensor, of, slots in (
+            ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
+        )
+    )  # fmt: skip
+    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    keys = s.smem.pipeline(
+        "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
+        producer_threads=feeder.threads,
+    )  # fmt: skip
+    weights = s.smem.pipeline(
+        "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
+        producer_threads=softmax.threads, by_warps="fenced",
+    )  # fmt: skip
+    s.smem.room("of warps", 2 * 4 * softmax.threads)
+
+    # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
+    S = s.columns("S", 32, slots=2)
+    sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
+    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+
+    s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
+    s.named("p", ".b32", 16, "P as bf16")
+    s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
+    d = operations(k, s, softmax, feeder, sums)
+
+    with prologue(feeder):
+        d.setup(feeder)
+        d.load_queries()
+    for i in tiles(feeder):
+        d.find_rows(i)
+        d.look_up(i + 1)
+        copy(keys, i)
+
+    with prologue(math):
+        d.setup(math)
+    for i in tiles(math):
+        d.qk(i)
+        d.pv(i - 1)
+        release(weights, i - 1)
+        release(keys, i - 1)
+
+    with prologue(softmax):
+        d.setup(softmax)
+    for i in tiles(softmax):
+        d.load_scores(i)
+        d.row_maximum(i)
+        d.load_list(i + 1)
+        d.exponent(i)
+        acquire(weights, i)
+        d.rescale(i)
+        copy(weights, i)
+    with epilogue(softmax):
+        d.finish()

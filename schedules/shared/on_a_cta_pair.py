@@ -1,0 +1,102 @@
+"""Attention to listed rows on Blackwell: 65 to 128 heads of a query are the rows of a CTA pair's
+products, 64 in each block. One thread of the leader issues products for both.
+
+| feeder of either block, tile i      | math of the leader, tile i | softmax of either, tile i    |
+|-------------------------------------|----------------------------|------------------------------|
+| half of the keys of K(i+1) to SMEM  | S(i) = Q K(i)^T            | S(i) from TMEM, mask, maxima |
+| hand K(i) on to the leader          | give K(i) back             | P(i) in registers            |
+| half of the columns of V(i+1)       | O += P(i-1) V(i-1)         | O *= alpha in TMEM           |
+| hand V(i) on                        | give P and V of i-1 back   | P(i) to SMEM                 |
+
+cp.async completes barriers of the own block: so rows land in `raw` pipelines, in the same place,
+and the feeder hands them on to the leader when it has asked for those of the tile after.
+"""
+
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.nvidia.dsl import acquire, release
+
+
+def landing(s, name, whole, fed):
+    """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
+    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=2, over=x)
+             for n, x in enumerate(whole.tiles))  # fmt: skip
+    return s.smem.pipeline(
+        f"raw {whole.name}", *tiles, consumer=fed["producer"], within=whole, **fed
+    )  # fmt: skip
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
+def on_a_cta_pair(k, s, operations):
+    """The schedule of `operations(k, s, softmax, feeder, sums)`."""
+    s.cta_cluster(2, pair=True)
+    softmax = s.role("softmax", warpgroups=1)
+    feeder = s.role("feeder", warpgroups=1)
+    math = s.role("math", warps=1, single=True, leader=True)
+
+    # SMEM: rows of 64 columns in the 128-byte swizzle.
+    columns, values = k.d_qk // 64, k.d_v // 128
+    Q, P, K, V = (
+        [s.smem.tile(f"{name}{n}", of, rows=rows, row_bytes=128, slots=slots) for n in range(count)]
+        for name, of, count, rows, slots in (
+            ("Q", "q", columns, 64, 1), ("P", "softmax", 1, 64, 1),
+            ("K", "cache", columns, 32, 2), ("V", "cache", values, 64, 2),
+        )
+    )  # fmt: skip
+    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    weights = s.smem.pipeline(
+        "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
+        producer_threads=softmax.threads, by_warps="fenced",
+    )  # fmt: skip
+    fed = {"producer": feeder.name, "producer_threads": feeder.threads}
+    keys, values = (
+        s.smem.pipeline(name, *held, consumer=math.name, releases=1, by_warps="fenced", **fed)
+        for name, held in (("keys", K), ("values", V))
+    )
+    raw_keys, raw_values = landing(s, "raw K", keys, fed), landing(s, "raw V", values, fed)
+    s.smem.room("of warps", 2 * 4 * softmax.threads)
+
+    # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
+    S = s.columns("S", 32, slots=2)
+    sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
+    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+
+    s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
+    s.named("p", ".b32", 16, "P as bf16")
+    s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
+    d = operations(k, s, softmax, feeder, sums)
+
+    with prologue(feeder):
+        d.setup(feeder)
+        d.load_queries()
+    for i in tiles(feeder):
+        d.find_rows(i + 1)
+        d.look_up(i + 2)
+        acquire(keys, i + 1)
+        copy(raw_keys, i + 1)
+        copy(keys, i)
+        acquire(values, i + 1)
+        copy(raw_values, i + 1)
+        copy(values, i)
+
+    with prologue(math):
+        d.setup(math)
+    for i in tiles(math):
+        d.qk(i)
+        release(keys, i)
+        d.pv(i - 1)
+        release(weights, i - 1)
+        release(values, i - 1)
+
+    with prologue(softmax):
+        d.setup(softmax)
+    for i in tiles(softmax):
+        d.load_scores(i)
+        d.row_maximum(i)
+        d.load_list(i + 1)
+        d.exponent(i)
+        acquire(weights, i)
+        d.rescale(i)
+        copy(weights, i)
+    with epilogue(softmax):
+        d.finish()
