@@ -12,7 +12,7 @@ from mlagen.mutation.gfx950.subject import Gfx950Subject
 from mlagen.mutation.ptx.subject import artifact_subject
 from mlagen.mutation.subject import Source, Subject
 
-EXECUTED = ("gfx950", "sm_90a")  # the targets whose kernels an emulator executes
+EXECUTED = ("gfx950", "sm_90a", "sm_100a")  # the targets whose kernels an emulator executes
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,12 @@ class ArtifactSource(Source):
                     hint="`mlagen audit KERNEL.co --mutate` asks the audit",
                 )
             return Gfx950Subject(self.artifact)
-        return artifact_subject(self.artifact, self.judges)
+        judges = self.judges
+        if target == "sm_100a":  # the audit follows no path of a kernel with tcgen05
+            if "audit" in judges:
+                raise ConfigError(
+                    "judge audit: it follows no path of a kernel for sm_100a",
+                    hint="--judge emulator, which is what judges without it",
+                )
+            judges = ("emulator",)
+        return artifact_subject(self.artifact, judges)

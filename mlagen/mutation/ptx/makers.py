@@ -9,6 +9,7 @@ from mlagen.mutation.ptx.kernel import Kernel
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.operands import copy_mutants, descriptor_mutants, swizzle_mutants
 from mlagen.mutation.ptx.synchronisation import synchronisation_mutants
+from mlagen.mutation.ptx.tensor import tensor_mutants
 from mlagen.mutation.ptx.values import value_mutants
 
 CLASSES = (*ORDER, "values")
@@ -16,6 +17,7 @@ _MAKERS: Sequence[tuple[tuple[str, ...], Callable[[Kernel], Iterable[PtxMutant]]
     (("waits", "arrivals", "fences", "barriers", "registers", "phases", "copies"),
      synchronisation_mutants),
     (("descriptors",), descriptor_mutants),
+    (("waits", "arrivals", "fences", "descriptors"), tensor_mutants),
     (("copies",), copy_mutants),
     (("swizzle",), swizzle_mutants),
     (("values",), value_mutants),

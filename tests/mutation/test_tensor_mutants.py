@@ -1,0 +1,52 @@
+"""Mutants of tcgen05: of a kernel that one thread multiplies for, and of a CTA pair's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from unittest.mock import patch
+
+import pytest
+
+from mlagen.artifact import Artifact
+from mlagen.codegen import build
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.mutation.ptx.kernel import Kernel
+from mlagen.mutation.ptx.tensor import tensor_mutants
+from mlagen.mutation.source import ArtifactSource
+from mlagen.ptx import read_ptx
+from mlagen.targets.nvidia.ptxas import PtxasResult
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
+
+
+@cache
+def built(heads: int) -> Artifact:
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads))
+
+
+@pytest.mark.parametrize("heads", [8, 72])
+def test_what_is_made(heads):
+    text = built(heads).text
+    (entry,) = read_ptx(text).entries
+    made = list(tensor_mutants(Kernel(text, entry)))
+    assert len({mutant.name for mutant in made}) == len(made)
+    count = Counter(mutant.operator for mutant in made)
+    for word in ("commit", "wait::ld", "wait::st", "dealloc", "fence::after_thread_sync"):
+        assert count[f"{word} removed"] == text.count(f"tcgen05.{word}")
+    products = text.count("tcgen05.mma")
+    assert count["A: start + 16 bytes"] == count["another N"] == products
+    touching = text.count("tcgen05.ld") + text.count("tcgen05.st")
+    assert count["lanes of the next warp"] == touching
+    assert count["one column further"] == touching + products
+    assert count["for the leader alone"] == text.count("multicast::cluster")
+    for mutant in made[:: len(made) // 20]:
+        assert read_ptx(mutant.apply(text)).entries, mutant.described
+
+
+def test_the_emulator_judges_alone():
+    assert ArtifactSource(built(8)).subject().judges == ("emulator",)
+    with pytest.raises(ConfigError, match="follows no path"):
+        ArtifactSource(built(8), judges=("audit",)).subject()
