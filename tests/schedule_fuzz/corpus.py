@@ -23,6 +23,7 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_queries,
     row_form,
 )
+from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -86,10 +87,8 @@ def _shared(
 ) -> Case:
     """A table that sparse MLA has, prefill and decode."""
     path = ROOT / f"schedules/shared/{table}.py"
-    fields = config.to_fields()
-    return Case(
-        name, "sm_90a", path, table, fields, calls, solves=type(config), given=given, **more
-    )
+    fields, target = config.to_fields(), "sm_100a" if "_sm100" in name else "sm_90a"
+    return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -211,6 +210,10 @@ CASES: tuple[Case, ...] = (
             (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
             (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm100 block", "in_tensor_memory", MlaSparsePrefillConfig(40),
+            (SparsePrefill,), *SPARSE_PREFILL),
+    _shared("mla_sparse_prefill_sm100 pair", "on_a_cta_pair", MlaSparsePrefillConfig(72),
+            (SparsePrefill,), *SPARSE_PREFILL),
     _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
             share=0.4),

@@ -73,6 +73,7 @@ WEIGHTS = {
         "argument": 6, "roles": 3, "step": 3, "slots": 6, "knobs": 8,
     },
 }  # fmt: skip
+WEIGHTS["sm_100a"] = WEIGHTS["sm_90a"]
 TRIES = 40
 
 

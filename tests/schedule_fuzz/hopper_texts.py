@@ -1,4 +1,4 @@
-"""Judging survivors for Hopper: the emulator in three modes, its sanitizer, both oracles."""
+"""Judging survivors for NVIDIA: the emulator in three modes, its sanitizer, both oracles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -96,6 +97,8 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
         "MlaDecodeConfig": _decode, "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm,
         "Folding": _fold, "MlaSparsePrefillConfig": _sparse, "MlaSparseDecodeConfig": _sparse,
     }[type(problem).__name__]  # fmt: skip
+    if case.target == "sm_100a":
+        make = partial(_sparse, prefill="mla_sparse_prefill_sm100")
     return [made for call in case.calls for made in make(call, problem, knobs)]
 
 
@@ -235,10 +238,12 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
     yield Trial(call, (len(merges), 1), arguments, judged)
 
 
-def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
+def _sparse(
+    call: Call, config: Any, knobs: dict[str, Any], prefill: str = "mla_sparse_prefill_sm90"
+) -> Iterator[OfKind]:
     """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
     decode = type(config).__name__ == "MlaSparseDecodeConfig"
-    name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
+    name = "mla_sparse_decode_sm90" if decode else prefill
     chosen = {knob: value for knob, value in knobs.items() if knob == "keys_from"}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)

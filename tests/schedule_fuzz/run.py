@@ -34,7 +34,7 @@ from table import failures, summary, tables  # noqa: E402
 from mlagen.tune.sandbox import Sandbox, TimedOut  # noqa: E402
 
 LIMIT = 90.0  # seconds of one edit, building and judging
-TARGETS = ("gfx950", "sm_90a")
+TARGETS = ("gfx950", "sm_90a", "sm_100a")
 
 
 def plan(counts: dict[str, int], cases: list[Case]) -> list[tuple[Case, int]]:

@@ -50,7 +50,7 @@ def tables(found: list[Result]) -> str:
     """By kernel, by kind of edit, and by target."""
     edits = edits_of(found)
     lines = []
-    for target in ("gfx950", "sm_90a"):
+    for target in ("gfx950", "sm_90a", "sm_100a"):
         of = [x for x in edits if _TARGET.get(x["case"]) == target]
         if not of:
             continue
