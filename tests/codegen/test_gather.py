@@ -27,8 +27,7 @@ def gathering(tmp_path: Path) -> Path:
     """The example with a warp that fetches A row by row."""
     shutil.copytree(EXAMPLES / "gemm", tmp_path / "gemm")
     shutil.copytree(EXAMPLES / "templates", tmp_path / "templates")
-    operations = tmp_path / "gemm" / "sm_100a.py"
-    text = operations.read_text()
+    text = (EXAMPLES / "gemm" / "sm_100a.py").read_text()
     for old, new in (
         ('"k", tile.k, tile.m)', '"k", tile.k, 1)'),
         (
@@ -47,14 +46,18 @@ def gathering(tmp_path: Path) -> Path:
     ):  # fmt: skip
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    operations.write_text(text)
+    (tmp_path / "gathered.py").write_text(text)
     setup = tmp_path / "templates" / "sm_100a" / "gemm" / "setup.ptx.j2"
     setup.write_text(setup.read_text() + NUMBERS)
     made = tmp_path / "gathering.py"
     text = (EXAMPLES / "gemm_bf16.py").read_text()
-    role = 's.role("producer", warps=1, single=True)'
-    assert text.count(role) == 1
-    made.write_text(text.replace(role, 's.role("producer", warps=1)'))
+    for old, new in (
+        ('s.role("producer", warps=1, single=True)', 's.role("producer", warps=1)'),
+        ("from gemm.sm_100a import", "from gathered import"),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    made.write_text(text)
     return made
 
 
