@@ -12,7 +12,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks th
   which another learns that it is over, before that one goes on there;
 * ordinary code touches registers of a matrix group only when the group is done;
 * of a CTA cluster, all of this holds for what a block writes and releases in the others: its bytes
-  there complete a fill, and tell nothing else of the block that they come from;
+  there complete a fill, and tell nothing else of the block that they come from; of a CTA pair,
+  products of the leader read and write both blocks, and its commits arrive where they are sent;
 * no barrier is arrived at again before all have left it, and no slot is filled again before all
   that wait for its content have seen it; each tile is filled and released once;
 * the roles end: no wait is left without its arrival.
@@ -25,18 +26,23 @@ one has, so pairs of items of all N, and triples of short ones, stand for all se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from math import lcm
+from dataclasses import dataclass, replace
 
 from mlagen.dsl import Operation
+from mlagen.targets.nvidia.codegen.actors import (
+    TMEM_SPACE,
+    Aside,
+    Event,
+    Slot,
+    Touched,
+    Warp,
+    stand_ins,
+)
 from mlagen.targets.nvidia.codegen.clocks import Access, Clock, NamedBarrier, Region, join
-from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
+from mlagen.targets.nvidia.codegen.derived import FENCES
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, item_runs, walk
-from mlagen.targets.nvidia.codegen.tensor import COMMITS
-from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, WarpRole
+from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
-
-TMEM_SPACE = 1 << 32  # columns of TMEM stand for bytes beyond those of SMEM
 
 
 @dataclass(frozen=True)
@@ -65,135 +71,6 @@ class PipelineProof:
     idle: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An operation of one role at its place in a run, or a group wait where `op` is None.
-    `tile`: its place in the block (`Line`)."""
-
-    op: Operation | None
-    tile: int
-    groups: int = 0  # at most so many groups stay in flight
-    meeting: bool = False  # a barrier of the role's warps before or after the operation
-    item: int = 0  # whose tile it is
-    gathering: bool = False  # a barrier of all warps of the block
-    waits: bool = False  # it is `wait_full`
-
-
-def _stand_ins(role: WarpRole) -> int:
-    """Warps that stand for all of a role: two, or its only one."""
-    return 1 if role.single else min(len(role.warps), 2)
-
-
-def _at(tile: int, blocks: list[tuple[list[list[Region]], bool]]) -> list[tuple[Region, bool]]:
-    """The regions of a tile's slots, each with what is told of its block."""
-    return [(region, told) for slots, told in blocks for region in slots[tile % len(slots)]]
-
-
-class _Touched:
-    """What an operation does, looked up once for all runs: the pipeline or exchange that it is of,
-    and the regions of each block that it reads or writes, by slot."""
-
-    def __init__(self, schedule: PipelineSchedule, regions: dict[str, Region], op: Operation):
-        smem, tensor = schedule.smem, schedule.tmem.regions
-
-        def slots(block: str) -> list[list[Region]]:
-            pipeline = smem.pipelines.get(block)
-            if pipeline is None:
-                return [[regions[block]]]
-            held = range(1 if pipeline.resident else pipeline.depth)
-            return [[regions[f"{tile.name}[{slot}]"] for tile in pipeline.parts] for slot in held]
-
-        pipelines, exchanges = smem.pipelines, smem.exchanges
-        resident = {name for name, pipeline in pipelines.items() if pipeline.resident}
-        there = {*pipelines, *exchanges, *smem.scratches, *tensor}
-        uses = [value.block for value in op.uses]
-        defines = [value.block for value in op.defines]
-        self.op = op
-        self.loads = [pipelines[block] for block in defines if block in resident]
-        # What stays for all tiles of an item: resident tiles, and sums in TMEM.
-        reads = [
-            (slots(block), block in resident or block in tensor) for block in uses if block in there
-        ]
-        # Sums in TMEM, and what lies in no ring, may be written whatever was there before.
-        rings = {name for name, pipeline in pipelines.items() if not pipeline.tensor}
-        writes = [
-            (slots(block), block not in rings)
-            for block in defines if block in there and block not in resident
-        ]  # fmt: skip
-        self.stays = {regions[block].name for block in defines if block in tensor}
-        self.period = lcm(*(len(held) for held, _ in (*reads, *writes)))
-        self.places = [
-            (_at(slot, reads), _at(slot, writes), frozenset(x.name for x, _ in _at(slot, reads)))
-            for slot in range(self.period)
-        ]
-        self.kind = op.name if op.name in WAITS else "use"
-        if self.kind == "use" and op.access is not None and op.access.kind != "read":
-            self.kind = op.access.kind
-        block = op.access.target.ring if op.access is not None else uses[0] if uses else ""
-        self.pipeline = pipelines.get(block)
-        self.slots = slots(block) if block in pipelines else []
-        self.fence = op.name in ("wait_full", "arrive") and op.context(None).get("fence")  # type: ignore[arg-type]
-        # Registers, which ordinary code must leave to a group in flight.
-        self.written = {*defines} - {*pipelines, *exchanges, *tensor}
-        self.used = {*uses} - {*pipelines, *exchanges, *tensor}
-        self.held = self.used - {*smem.scratches}
-        self.named = self.written | self.used
-        self.touches = bool(reads or writes or op.asynchronous)
-        self.commits = op.template in COMMITS.values()  # it arrives when products are done
-        self.both = op.template == COMMITS[True]  # in both blocks of a CTA pair
-        self.piped = op.asynchronous and schedule.tmem.capacity > 0  # it is the tensor pipe's
-        self._clashes: dict[int, str | None] = {}  # by the group's id
-
-    def clash(self, flying: _Touched) -> str | None:
-        """What a group in flight has, which it must leave alone: registers that the group writes or
-        reads, and for a write what it reads in SMEM."""
-        if id(flying) not in self._clashes:
-            hit = self.named & (flying.written | flying.held) | self.written & flying.used
-            self._clashes[id(flying)] = min(hit, default=None)
-        return self._clashes[id(flying)]
-
-
-@dataclass
-class _Warp:
-    """One warp on its way through a run."""
-
-    actor: int
-    block: int  # of the CTA cluster
-    role: str
-    barrier: int  # at which the warps of the role meet
-    issues: bool  # it is the one that issues copies
-    alone: bool  # no other warp of the role reaches its lanes of TMEM
-    events: list[Event]
-    clock: Clock
-    at: int = 0
-    waiting: int | None = None  # the named barrier's generation that it waits for
-    groups: list[tuple[_Touched, Access]] = field(default_factory=list)  # oldest first
-    unfenced: list[Access] = field(default_factory=list)
-    fence: Clock | None = None  # what it knew at its last proxy fence
-    tensor: list[Access] = field(default_factory=list)  # of TMEM, since its last fence_before
-    entered: Clock | None = None  # what it knew at its last fence_after
-
-
-@dataclass
-class _Slot:
-    """The barriers of a pipeline's slot."""
-
-    filled: int = 0
-    merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
-    gathered: int = 0
-    # When warps saw it full, by fill and actor; None: not yet, but they will wait for it.
-    waits: dict[int, dict[int, int | None]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Aside:
-    """An operation of a role that may skip itself, for one tile. `came`: what its warps knew at the
-    meeting before it; `met`: their times at the one after it."""
-
-    came: dict[int, Clock] = field(default_factory=dict)
-    met: dict[int, int] = field(default_factory=dict)
-
-
 class _Run:
     """All roles over items of `counts` tiles, of each block of a CTA cluster.
 
@@ -201,7 +78,7 @@ class _Run:
     what they order cannot be relied on for another, and what they touch must be in order there.
     To do one adds its accesses and the meetings around it, and these only let actors know more. So
     what the others touch is in order where it is in order without it, and only its own accesses are
-    left. When it begins, its warps know what all of them brought to the meeting (`_Aside.came`).
+    left. When it begins, its warps know what all of them brought to the meeting (`Aside.came`).
     Someone else knows that it is over if it knows so without the meetings, or if it knows that one
     of the warps has left the second one (`Access.met`): no other path leads there. The warps wait
     for each other at the meetings, which is one possible order without them too, and learn nothing.
@@ -219,7 +96,7 @@ class _Run:
             (block, loop, member)
             for block in self.blocks
             for loop in loops
-            for member in range(_stand_ins(loop.stream.role))
+            for member in range(stand_ins(loop.stream.role))
             if not (block and loop.stream.role.leader)
         ]
         fillers = [
@@ -246,7 +123,7 @@ class _Run:
         self.committed: dict[tuple[int, str], Clock] = {}  # by block and region of TMEM
         size = len(warps) + len(fillers) + len(self.pipes)
         self.warps = [
-            _Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
+            Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
                   len(loop.stream.role.warps) <= self.schedule.target.warpgroup_warps,
                   prover.track(loop, line).events, [0] * size)
             for actor, (block, loop, member) in enumerate(warps)
@@ -257,7 +134,7 @@ class _Run:
             )
             for loop in loops
         }
-        self.slots = {key: _Slot() for key in fillers}
+        self.slots = {key: Slot() for key in fillers}
         for actor, (block, loop, _) in enumerate(warps):
             for key, fill in prover.track(loop, line).waits:
                 self.slots[(block, *key)].waits.setdefault(fill, {})[actor] = None
@@ -265,7 +142,7 @@ class _Run:
         self.releases: dict[tuple[int, str, int], dict[int, Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[tuple[int, int], NamedBarrier] = {}
-        self.asides: dict[tuple[int, str, int, int], _Aside] = {}
+        self.asides: dict[tuple[int, str, int, int], Aside] = {}
         for region in (region for held in self.regions for region in held.values()):
             region.clear()
         self.steps: list[tuple[str, Event]] = []  # of the first warp of each role, of one block
@@ -291,7 +168,7 @@ class _Run:
 
     # ---- one event --------------------------------------------------------------------------
 
-    def _step(self, warp: _Warp) -> bool:
+    def _step(self, warp: Warp) -> bool:
         """Whether the warp got past its next event."""
         event = warp.events[warp.at]
         op = event.op
@@ -338,7 +215,7 @@ class _Run:
                 return self._barrier(warp, does)
         return True
 
-    def _free(self, warp: _Warp, op: Operation) -> bool:
+    def _free(self, warp: Warp, op: Operation) -> bool:
         """The role's warps meet, and TMEM is given back when all is done there."""
         self._leave(warp)
         if not self._join_role(warp):
@@ -355,13 +232,13 @@ class _Run:
                     self._problem(op, warp, f"gives TMEM back {unfenced}")
         return True
 
-    def _leave(self, warp: _Warp) -> None:
+    def _leave(self, warp: Warp) -> None:
         """A fence after what the warp did in TMEM."""
         for access in warp.tensor:
             access.left = warp.clock[warp.actor]
         warp.tensor = []
 
-    def _unfenced(self, warp: _Warp, region: Region, access: Access) -> str:
+    def _unfenced(self, warp: Warp, region: Region, access: Access) -> str:
         """The fence of tcgen05 that lacks between an access of TMEM, which the warp knows to be
         over, and what it does there now. "" where none does."""
         actor = access.actor
@@ -379,23 +256,23 @@ class _Run:
         return ""
 
     @staticmethod
-    def _apart(warp: _Warp, other: _Warp) -> bool:
+    def _apart(warp: Warp, other: Warp) -> bool:
         """Whether two warps never reach the same lanes: those of a role of one warpgroup."""
         return warp.role == other.role and warp.block == other.block and warp.alone
 
-    def _at_commit(self, warp: _Warp) -> Clock:
+    def _at_commit(self, warp: Warp) -> Clock:
         """What who sees a commit of the warp knows: all that it knew, and its products done."""
         known = list(warp.clock)
         known[self.pipes[warp.block, warp.role]] = self.issued[warp.block, warp.role]
         return known
 
-    def _retire(self, warp: _Warp, stay: int) -> None:
+    def _retire(self, warp: Warp, stay: int) -> None:
         done = warp.groups[: max(len(warp.groups) - stay, 0)]
         warp.groups = warp.groups[len(done) :]
         for _, access in done:
             access.over = warp.clock[warp.actor]
 
-    def _wait(self, warp: _Warp, does: _Touched, event: Event) -> bool:
+    def _wait(self, warp: Warp, does: Touched, event: Event) -> bool:
         op = does.op
         pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
         if op.name == "wait_empty":
@@ -419,7 +296,7 @@ class _Run:
             self._fence(warp)
         return True
 
-    def _wait_empty(self, warp: _Warp, pipeline: Pipeline, tile: int) -> bool:
+    def _wait_empty(self, warp: Warp, pipeline: Pipeline, tile: int) -> bool:
         before = self.line.before(tile, pipeline.depth)
         if before is None:
             return True
@@ -435,21 +312,21 @@ class _Run:
         blocks = 2 if pipeline.pair == "from leader" else pipeline.blocks
         return blocks * sum(self.members[name] for name in pipeline.released_by)
 
-    def _blocks_of(self, warp: _Warp, pipeline: Pipeline) -> range:
+    def _blocks_of(self, warp: Warp, pipeline: Pipeline) -> range:
         """The blocks in which a warp fills and releases it."""
         return self.blocks if pipeline.blocks > 1 else range(warp.block, warp.block + 1)
 
-    def _freed_in(self, warp: _Warp, does: _Touched, pipeline: Pipeline) -> range:
+    def _freed_in(self, warp: Warp, does: Touched, pipeline: Pipeline) -> range:
         """The blocks at whose empty barriers a release of the warp arrives."""
         if does.both:
             return self.blocks
         return range(1) if pipeline.pair else self._blocks_of(warp, pipeline)
 
-    def _reached(self, warp: _Warp) -> range:
+    def _reached(self, warp: Warp) -> range:
         """The blocks whose memory products of the warp read and write."""
         return self.blocks if self.leads[warp.role] else range(warp.block, warp.block + 1)
 
-    def _barrier(self, warp: _Warp, does: _Touched) -> bool:
+    def _barrier(self, warp: Warp, does: Touched) -> bool:
         op = does.op
         if op.name == "sync":
             return self._join_role(warp)
@@ -461,11 +338,11 @@ class _Run:
             self._fence(warp)
         return self._arrive(warp, op, exchange.barrier, members, wait=False)
 
-    def _join_role(self, warp: _Warp) -> bool:
+    def _join_role(self, warp: Warp) -> bool:
         return self._arrive(warp, None, warp.barrier, self.members[warp.role], wait=True)
 
     def _arrive(
-        self, warp: _Warp, op: Operation | None, number: int, members: int, *, wait: bool
+        self, warp: Warp, op: Operation | None, number: int, members: int, *, wait: bool
     ) -> bool:
         bar = self.bars.setdefault((warp.block, number), NamedBarrier(members))
         if warp.waiting is None:
@@ -486,10 +363,10 @@ class _Run:
         warp.waiting = None
         return True
 
-    def _aside(self, warp: _Warp, op: Operation, tile: int) -> _Aside:
-        return self.asides.setdefault((warp.block, warp.role, id(op), tile), _Aside())
+    def _aside(self, warp: Warp, op: Operation, tile: int) -> Aside:
+        return self.asides.setdefault((warp.block, warp.role, id(op), tile), Aside())
 
-    def _meet_aside(self, warp: _Warp, op: Operation, tile: int) -> bool:
+    def _meet_aside(self, warp: Warp, op: Operation, tile: int) -> bool:
         """Before and after an operation that may skip itself: whether all warps are there."""
         aside, before = self._aside(warp, op, tile), warp.events[warp.at - 1]
         if before.op is op and not before.meeting:
@@ -498,7 +375,7 @@ class _Run:
         aside.came.setdefault(warp.actor, list(warp.clock))
         return len(aside.came) == self.members[warp.role]
 
-    def _use_aside(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _use_aside(self, warp: Warp, does: Touched, event: Event) -> None:
         """Do it with what its warps know together, which is forgotten after it."""
         alone = list(warp.clock)
         for clock in self._aside(warp, does.op, event.tile).came.values():
@@ -506,7 +383,7 @@ class _Run:
         self._use(warp, does, event)
         warp.clock[:] = alone
 
-    def _fence(self, warp: _Warp) -> None:
+    def _fence(self, warp: Warp) -> None:
         for access in warp.unfenced:
             access.fenced = warp.clock[warp.actor]
         warp.unfenced = []
@@ -514,19 +391,19 @@ class _Run:
 
     # ---- accesses ---------------------------------------------------------------------------
 
-    def _copy(self, warp: _Warp, does: _Touched, tile: int) -> None:
+    def _copy(self, warp: Warp, does: Touched, tile: int) -> None:
         assert does.op.access is not None
         pipeline = self.schedule.smem.pipelines[does.op.access.target.ring]
         self._fill(warp, does.op, pipeline, tile, self.line.items[tile])
 
-    def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
+    def _fill(self, warp: Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
         if not warp.issues and not pipeline.producer_threads:
             return
         for block in self._blocks_of(warp, pipeline):
             self._fill_slot(warp, op, pipeline, (tile, item), block)
 
     def _fill_slot(
-        self, warp: _Warp, op: Operation, pipeline: Pipeline, place: tuple[int, int], block: int
+        self, warp: Warp, op: Operation, pipeline: Pipeline, place: tuple[int, int], block: int
     ) -> None:
         """Fill a slot of a block, for the tile and item `place`."""
         tile, item = place
@@ -555,7 +432,7 @@ class _Run:
         self._gather(slot, pipeline, warp.clock if tells else None, tile, full)
 
     def _gather(
-        self, slot: _Slot, pipeline: Pipeline, clock: Clock | None, tile: int, block: int
+        self, slot: Slot, pipeline: Pipeline, clock: Clock | None, tile: int, block: int
     ) -> None:
         """One of those that fill a slot of a block has done so. `clock`: what its arrival tells."""
         slot.gathered += 1
@@ -570,7 +447,7 @@ class _Run:
         if slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
-    def _arrive_full(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _arrive_full(self, warp: Warp, does: Touched, event: Event) -> None:
         """A warp has filled its part of a slot of TMEM."""
         pipeline, tile = does.pipeline, event.tile
         assert pipeline is not None
@@ -581,7 +458,7 @@ class _Run:
         self._gather(slot, pipeline, warp.clock, tile, full)
 
     def _check_waits(
-        self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int,
+        self, warp: Warp, op: Operation, pipeline: Pipeline, tile: int,
         waits: dict[int, int | None],
     ) -> None:  # fmt: skip
         """A problem where some may still wait for the slot's last fill, which `waits` are for."""
@@ -592,7 +469,7 @@ class _Run:
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
 
-    def _fill_by_commit(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _fill_by_commit(self, warp: Warp, does: Touched, event: Event) -> None:
         """Products have filled a slot of TMEM, when they are done."""
         pipeline = does.pipeline
         assert pipeline is not None
@@ -605,7 +482,7 @@ class _Run:
         if not warp.block:
             self.order.setdefault((pipeline.name, "fills"), []).append(event.tile)
 
-    def _release(self, warp: _Warp, does: _Touched, tile: int) -> None:
+    def _release(self, warp: Warp, does: Touched, tile: int) -> None:
         op = does.op
         assert op.access is not None
         pipeline = self.schedule.smem.pipelines[op.access.target.ring]
@@ -632,7 +509,7 @@ class _Run:
         if warp.issues and not warp.block:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
-    def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _use(self, warp: Warp, does: Touched, event: Event) -> None:
         op = does.op
         for pipeline in does.loads:
             self._fill(warp, op, pipeline, event.tile, event.item)
@@ -645,7 +522,7 @@ class _Run:
                 if block := does.clash(flying):
                     self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
 
-    def _touch(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _touch(self, warp: Warp, does: Touched, event: Event) -> None:
         """Its reads and writes of SMEM."""
         op, tile, now = does.op, event.tile, warp.clock[warp.actor]
         flies, key = op.asynchronous, (warp.role, id(op), event.tile)
@@ -673,7 +550,7 @@ class _Run:
         if flies:
             warp.groups.append((does, access))
 
-    def _product(self, warp: _Warp, does: _Touched, event: Event) -> None:
+    def _product(self, warp: Warp, does: Touched, event: Event) -> None:
         """A product that the tensor pipe does: what it reads must be there when it is issued, and
         to its sums it adds after the products before it. An operand that tcgen05.cp copied before
         is there. No other order of products is relied on (PTX ISA, pipelined tcgen05 instructions):
@@ -698,7 +575,7 @@ class _Run:
                 self._check_write(warp, op, region, tile, fills=fills, pipe=pipe)
                 region.write(written)
 
-    def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
+    def _look(self, warp: Warp, op: Operation, region: Region, access: Access, held: int) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""
         key, tile, certain = access.key, access.tile, not op.guarded
         # Where one of this tile is done that may skip itself, only it is there for another.
@@ -730,7 +607,7 @@ class _Run:
 
     def _check_write(
         self,
-        warp: _Warp,
+        warp: Warp,
         op: Operation,
         region: Region,
         tile: int,
@@ -767,7 +644,7 @@ class _Run:
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
 
-    def _other_rows(self, warp: _Warp, op: Operation, access: Access) -> bool:
+    def _other_rows(self, warp: Warp, op: Operation, access: Access) -> bool:
         """Whether another warp of the role reads rows there that this one does not write: both make
         rows of their own of what is within the pipeline."""
         if op.access is None or access.actor == warp.actor or access.key[0] != warp.role:
@@ -819,7 +696,7 @@ class _Run:
                     f"and not read, {self.line}"
                 ] = None
 
-    def _stuck(self, warp: _Warp) -> None:
+    def _stuck(self, warp: Warp) -> None:
         event = warp.events[warp.at]
         name = event.op.name if event.op else "the meeting of all"
         block = event.op.uses[0].block if event.op and event.op.uses else warp.role
@@ -835,7 +712,7 @@ class _Run:
             return f"role {self.warps[actor].role}"
         return "the tensor pipe" if actor in self.pipes.values() else "the copy engine"
 
-    def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
+    def _problem(self, op: Operation, warp: Warp, what: str) -> None:
         self.problems[
             f"error[pipeline] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
             f"First at {self.line}."
@@ -865,7 +742,7 @@ class Prover:
         # Of each block of a CTA cluster.
         self.regions = [_regions(schedule) for _ in range(schedule.blocks)]
         # By the operation's id; it holds the operation.
-        self.touched: list[dict[int, _Touched]] = [{} for _ in self.regions]
+        self.touched: list[dict[int, Touched]] = [{} for _ in self.regions]
         self.busy: set[int] = set()  # waits that told a warp something, by id
         self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
         self._tracks: dict[int, tuple[Loop, dict[Line, _Track]]] = {}  # by the loop's id
@@ -878,7 +755,7 @@ class Prover:
             for op in {id(event.op): event.op for event in events if event.op}.values():
                 for touched, regions in zip(self.touched, self.regions, strict=True):
                     if id(op) not in touched:
-                        touched[id(op)] = _Touched(self.schedule, regions, op)
+                        touched[id(op)] = Touched(self.schedule, regions, op)
             known[line] = self._track(line, events)
         return known[line]
 
