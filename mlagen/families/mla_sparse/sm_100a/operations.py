@@ -65,6 +65,7 @@ class SparsePrefill:
                 f"rows={k.rows}, dtype={k.dtype} on sm_100a",
                 hint="rows and queries are bf16 there",
             )
+        _check_roles(s, softmax, feeder)
         query, keys, weights, scores = (
             s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
         )
@@ -248,3 +249,14 @@ class SparsePrefill:
             name, f"mla_sparse/in_tensor/{template or name}.ptx.j2", tile,
             lambda at: {**supply, "first": at.first}, **own,
         )  # fmt: skip
+
+
+def _check_roles(s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
+    """ScheduleError for roles with other threads than operations are written for."""
+    for role in s.roles:
+        threads = 128 if role in (softmax, feeder) else 1
+        if role.threads != threads or len(role.warps) != -(-threads // 32):
+            raise ScheduleError(
+                f"role {role.name!r} has {role.threads} threads, of {len(role.warps)} warps",
+                hint="the softmax and the feeder are a warpgroup each; one thread multiplies",
+            )

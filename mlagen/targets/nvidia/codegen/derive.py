@@ -187,22 +187,23 @@ def _check_marks(
     marks: list[Operation],
     steps: list[Operation],
 ) -> None:
-    """ScheduleError unless each tile's slot is waited for before it is filled, where it is marked
-    where."""
-    for op in (op for op in steps if marks and _is(op, "copy", pipeline)):
-        before = [mark for mark in marks if _earlier(mark, op, stream.step, steps)]
-        if len(before) != 1 or not pipeline.releases:
-            raise ScheduleError(
-                f"{schedule.file}:{op.line} {op}: its slot is waited for {len(before)} times "
-                f"before it, by acquire({pipeline.name!r}, ..)",
-                hint="once for each tile, before its copy; or nowhere, which is right before it",
-            )
+    """ScheduleError unless each tile's slot is waited for once, before it is filled, where it is
+    marked where."""
+    copies = [op for op in steps if _is(op, "copy", pipeline)]
+    for op in copies if marks else ():
+        same = [mark for mark in marks if (offset(mark) - offset(op)) % stream.step == 0]
+        if len(same) == 1 and _earlier(same[0], op, steps) and pipeline.releases:
+            continue
+        raise ScheduleError(
+            f"{schedule.file}:{op.line} {op}: its slot is waited for {len(same)} times, by "
+            f"acquire({pipeline.name!r}, ..)",
+            hint="once for each tile, before its copy; or nowhere, which is right before it",
+        )
 
 
-def _earlier(one: Operation, other: Operation, step: int, steps: list[Operation]) -> bool:
+def _earlier(one: Operation, other: Operation, steps: list[Operation]) -> bool:
     """Whether one operation is done for a tile before the other is."""
-    same = (offset(one) - offset(other)) % step == 0
-    return same and (offset(one), -steps.index(one)) > (offset(other), -steps.index(other))
+    return (offset(one), -steps.index(one)) > (offset(other), -steps.index(other))
 
 
 def _before_uses(
