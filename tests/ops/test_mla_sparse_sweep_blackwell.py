@@ -13,7 +13,7 @@ from mlagen.families.mla_sparse.kernel import sparse_kernel
 HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
 
 
-@drawing(2)
+@drawing(1)
 @hypothesis.given(HEADS, st.sampled_from([512, 576]), st.data())
 def test_drawn_problems(heads: int, d_qk: int, data: Any) -> None:
     made = sparse_kernel(artifact("mla_sparse_prefill_sm100", {"num_heads": heads, "d_qk": d_qk}))
