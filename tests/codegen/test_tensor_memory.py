@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,14 @@ def test_a_load_that_is_not_waited_for(tmp_path: Path, capsys: Any) -> None:
     assert run(["build", str(GEMM), "--templates", str(tmp_path / "own"), *out]) != 0
     said = " ".join(capsys.readouterr().err.split())
     assert "error[tensor-wait]" in said and "tcgen05.wait::ld must follow it" in said
+
+
+def test_around_the_allocation(tmp_path: Path) -> None:
+    """What no run shows: the permit is given up, and fences stand on both sides of the barriers
+    behind the allocation and before its end."""
+    assert build(GEMM, tmp_path / "out") == 0
+    text = " ".join((tmp_path / "out" / "kernel.ptx").read_text().split())
+    before, after = (f"tcgen05.fence::{when}_thread_sync;" for when in ("before", "after"))
+    permit = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
+    assert f"{permit} ALLOCATED: {before} bar.sync 0; {after} ld.shared.b32 %tmem" in text
+    assert re.search(rf"{before} bar\.sync \d+, 128; {after} .{{1,99}} tcgen05.dealloc", text)
