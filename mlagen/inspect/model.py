@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from mlagen.artifact.maps import TmemMap
+
 Pipe = Literal[
     "matrix",
     "vector",
@@ -237,6 +239,7 @@ class Inspection:
     limits: tuple[str, ...]  # what could not be known, in words
     code_sha256: str  # of the kernel's machine code
     schedule_file: str = ""
+    tmem: tuple[TmemMap, ...] = ()  # columns of tensor memory
 
     def cluster(self, id: str) -> Cluster:
         return next(cluster for cluster in self.clusters if cluster.id == id)

@@ -90,6 +90,7 @@ def _inspected(path: Path, artifact: Artifact) -> Inspection:
         ),
         code_sha256=manifest.code_sha256,
         schedule_file=manifest.schedule_file,
+        tmem=known.tmem,
     )
 
 

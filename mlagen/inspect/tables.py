@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mlagen.artifact.maps import MemoryMap
+from mlagen.artifact.maps import MemoryMap, TmemMap
 from mlagen.inspect.model import PIPES, Cluster, Inspection, LdsUse, MemoryArea, RegisterBlock
 
 MARKS = {"write": "W", "read": "R", "both": "X", "through": "-"}
@@ -63,6 +63,7 @@ def tables(report: Inspection, *, everything: bool = False) -> list[Table]:
         cluster_table(report, clusters),
         register_table(report, clusters, everything=everything),
         memory_table(report),
+        tmem_table(report.tmem),
         handoff_table(report),
         lds_table(report),
         wait_table(report, clusters),
@@ -228,6 +229,20 @@ def area_table(title: str, areas: Iterable[tuple[MemoryArea | MemoryMap, str]]) 
         for a, note in areas
     ]  # fmt: skip
     return Table(title, columns, tuple(rows))
+
+
+def tmem_table(areas: Iterable[TmemMap]) -> Table:
+    """Where columns of tensor memory lie."""
+    rows = [
+        (a.name, f"{a.column}..{_last_column(a)}", str(a.slots), str(a.columns), a.comment)
+        for a in areas
+    ]
+    columns = ("region", "columns", "slots", "a slot", "")
+    return Table("TMEM layout, all 128 lanes", columns, tuple(rows))
+
+
+def _last_column(area: TmemMap) -> int:
+    return area.column + (area.slots - 1) * (area.stride or area.columns) + area.columns - 1
 
 
 def covered(areas: Sequence[MemoryArea]) -> int:

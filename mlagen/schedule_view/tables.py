@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from mlagen.artifact.maps import MemoryMap, RegisterMap, TmemMap
-from mlagen.inspect.tables import Table, area_table, without_empty_columns
+from mlagen.artifact.maps import MemoryMap, RegisterMap
+from mlagen.inspect.tables import Table, area_table, tmem_table, without_empty_columns
 from mlagen.schedule_view.model import UNITS, Appearance, Row, ScheduleView
 
 _ONE_COUNTER = re.compile(r"^(vmcnt|lgkmcnt)\((\d+)\)$")
@@ -35,7 +35,7 @@ def tables(view: ScheduleView, *, everything: bool = False) -> list[Table]:
         role_table(view),
         cluster_table(view),
         memory_table(view),
-        tmem_table(view),
+        tmem_table(view.map.tmem),
         exchange_table(view),
         register_table(view, everything=everything),
         limit_table(view),
@@ -134,25 +134,6 @@ def memory_table(view: ScheduleView) -> Table:
     areas = sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
     what = "LDS" if view.target.startswith("gfx") else "SMEM"
     return area_table(f"{what} layout", ((area, ", ".join(_noted(area))) for area in areas))
-
-
-def tmem_table(view: ScheduleView) -> Table:
-    rows = [
-        (
-            area.name,
-            f"{area.column}..{_last_column(area)}",
-            str(area.slots),
-            str(area.columns),
-            area.comment,
-        )
-        for area in view.map.tmem
-    ]
-    columns = ("region", "columns", "slots", "a slot", "")
-    return Table("TMEM layout, all 128 lanes", columns, tuple(rows))
-
-
-def _last_column(area: TmemMap) -> int:
-    return area.column + (area.slots - 1) * (area.stride or area.columns) + area.columns - 1
 
 
 def _noted(area: MemoryMap) -> Iterator[str]:

@@ -116,11 +116,15 @@ def test_blocks_that_cannot_share_an_sm(tmp_path: Path, monkeypatch: Any, capsys
     assert "3 blocks an SM with 256 columns of TMEM each; an SM has 512" in said
 
 
-def test_inspect_prints_the_map(capsys: Any) -> None:
+def test_inspect_prints_the_map(tmp_path: Path, capsys: Any) -> None:
     assert run(["inspect", str(GEMM), "--target", "sm_100a"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "C 0..255 1 256 sums of math for out" in said
     assert "TMEM columns 256 512 256" in said
+    assert build(GEMM, tmp_path / "out") == 0
+    assert run(["inspect", str(tmp_path / "out")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "C 0..255 1 256 sums of math for out" in said
 
 
 @pytest.mark.parametrize(
