@@ -37,7 +37,7 @@ PTX_TEXTS = {
     "threads": ("n)\n{", "n)\n.reqntid 64\n{"),
     "most": ("n)\n{", "n)\n.maxntid 16\n{"),
     "pairs": ("n)\n{", "n)\n.reqnctapercluster 2\n{"),
-    "later": ("sm_90a", "sm_100a"),
+    "later": ("sm_90a", "sm_120a"),
     "map": (".u64 p", ".align 64 .b8 p[128]"),
     "large": ("ret;", ".shared .b8 s[232449];\n    ret;"),
     "wide": ("n)\n{", "n)\n.reqnctapercluster 17\n{"),

@@ -85,7 +85,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
-        "python tests/gpu/sanitizer_report.py --sparse --jobs 7 --no-audit --keep FOLDER",
+        "python tests/gpu/sanitizer_report.py --sparse --jobs 14 --no-audit --keep FOLDER",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
