@@ -34,7 +34,7 @@ __all__ = [
 
 
 # The launcher of each target's GPUs, and where it is.
-_OF = {"sm_90a": "CudaLauncher", "gfx950": "HipLauncher"}
+_OF = {"sm_90a": "CudaLauncher", "sm_100a": "CudaLauncher", "gfx950": "HipLauncher"}
 _PLACES = {"CudaLauncher": "mlagen.launch.cuda", "HipLauncher": "mlagen.launch.hip"}
 
 

@@ -15,14 +15,14 @@ from typing import Any
 from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_STEP
 from mlagen.errors import ConfigError, MissingError
+from mlagen.launch.capability import TARGETS, one_alone, written
 from mlagen.launch.cuda_driver import CudaDriver, Device, Function
 from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
-from mlagen.targets.registry import FOLDERS, limits_of
+from mlagen.targets.registry import limits_of
 
 # CUDA driver API, cuTensorMapEncodeTiled: pitch in bytes, extents in elements.
 _PITCH_END, _EXTENT_MAX = 2**40, 2**32
-TARGETS = tuple(name for name in FOLDERS if name.startswith("sm_"))
 _MAPS_KEPT = 1024  # tensor maps that a launcher remembers
 
 
@@ -110,14 +110,13 @@ class CudaLauncher(GpuLauncher[Device]):
         return CudaPreparedLaunch(self.driver, function, self._packed(call), call)
 
     def _check_machine(self, manifest: Manifest, device: Device) -> None:
-        # Code for a target runs on exactly its compute capability (PTX ISA, .target).
-        limits = limits_of(manifest.target)
-        capability = limits.compute_capability
+        capability = limits_of(manifest.target).compute_capability
         if device.capability != capability:
             raise LaunchRefused(
                 f"{manifest.kernel} is for {manifest.target} (compute capability "
-                f"{capability[0]}.{capability[1]}); GPU {device.ordinal}, {device.name}, has "
-                f"{device.capability[0]}.{device.capability[1]}"
+                f"{written(capability)}); GPU {device.ordinal}, {device.name}, has "
+                f"{written(device.capability)}",
+                hint=one_alone(manifest.target),
             )
         made_by = manifest.tools.get("ptxas", "")
         major = made_by.partition(".")[0]

@@ -29,13 +29,13 @@ Group = tuple[int, int, int]
 
 @dataclass(kw_only=True)
 class EmulatedLauncher:
-    """A Launcher on the CPU: of gfx950 machine code, and of sm_90a by the artifact's PTX.
+    """A Launcher on the CPU: of gfx950 machine code, and of sm_90a and sm_100a by their PTX.
 
     `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
     It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
     missing proof lets through. `record` keeps what is executed and `max_instructions` bounds
-    the wave-instructions of a workgroup; `exact` is of sm_90a (see `mlagen.emulator.Settings`).
+    the wave-instructions of a workgroup; `exact` is of PTX (see `mlagen.emulator.Settings`).
     """
 
     sanitize: bool = True

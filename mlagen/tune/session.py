@@ -23,7 +23,8 @@ from mlagen.tune.workers import LocalWorkers, Workers
 
 _DESCRIBE = 300.0  # seconds: the first run on a machine compiles the emulator
 # The variable that shows a process one GPU of several.
-_GPUS = {"sm_90a": "CUDA_VISIBLE_DEVICES", "gfx950": "HIP_VISIBLE_DEVICES"}
+_GPUS = {"sm_90a": "CUDA_VISIBLE_DEVICES", "sm_100a": "CUDA_VISIBLE_DEVICES",
+         "gfx950": "HIP_VISIBLE_DEVICES"}  # fmt: skip
 MakeWorkers = Callable[["Request", Described], Workers]
 
 

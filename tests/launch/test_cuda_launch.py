@@ -18,9 +18,16 @@ import pytest
 from fake_cuda import CUresult, DLPack, FakeApi, Interface, TorchTensor
 from tma_kernel import ARGS, SMEM_BYTES, make_tma_artifact
 
-from mlagen.artifact import Arg, Proof, Resources, TensorMapSpec
+from mlagen.artifact import Arg, GridDim, Proof, Resources, TensorMapSpec
 from mlagen.errors import ConfigError, MissingError
-from mlagen.launch import CudaLauncher, EmulatedLauncher, LaunchFailed, LaunchRefused, is_on_gpu
+from mlagen.launch import (
+    CudaLauncher,
+    EmulatedLauncher,
+    LaunchFailed,
+    LaunchRefused,
+    gpu_launcher,
+    is_on_gpu,
+)
 from mlagen.launch.cuda_driver import CudaDriver
 from mlagen.launch.gpu import stream_handle
 
@@ -262,6 +269,46 @@ def test_machines_it_cannot_use(
     assert re.search(message, str(caught.value)), str(caught.value)
     assert api.launches == []
     assert api.contexts == [0]
+
+
+def test_a_cta_pair_of_blackwell(torch: SimpleNamespace) -> None:
+    """Its blocks are a whole number of clusters, whose size is in the code: the launch names none.
+    Boxes of one row are those that gather4 takes."""
+    api = FakeApi(capability=(10, 0))
+    spec = TensorMapSpec("x", "bf16", "cols", 64, 1, 128)
+    artifact = make_tma_artifact(
+        target="sm_100a", grid=(GridDim("rows", 64, clusters=2),),
+        args=(Arg("x_map", 0, 128, "tensor_map", "read", tensor_map=spec), *ARGS[1:]),
+    )  # fmt: skip
+    grids = [
+        launch(launcher_on(api), tensors(), artifact=artifact, sizes={**SIZES, "rows": rows}).grid
+        for rows in (64, 128, 129)
+    ]
+    assert grids == [(2, 1, 1), (2, 1, 1), (4, 1, 1)]
+    assert [told["grid"] for told in api.launches] == grids
+    assert all("attributes" not in told for told in api.launches)
+    assert all(encoded[5] == [64, 1] for encoded in api.maps)
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 3), (12, 0)])
+def test_code_for_blackwell_runs_on_10_0_alone(
+    torch: SimpleNamespace, capability: tuple[int, int]
+) -> None:
+    """Another GPU is refused before the driver is given the code."""
+    api = FakeApi(capability=capability)
+    with pytest.raises(LaunchRefused) as caught:
+        launch(launcher_on(api), tensors(), artifact=make_tma_artifact(target="sm_100a"))
+    assert str(caught.value) == (
+        "tma_add is for sm_100a (compute capability 10.0); GPU 0, NVIDIA Fake, has "
+        f"{capability[0]}.{capability[1]}\n"
+        "  hint: code for sm_100a runs on compute capability 10.0 alone: the a in its name says "
+        "that it has instructions of one architecture"
+    )
+    assert api.launches == [] and "cuModuleLoadData" not in api.calls
+
+
+def test_which_launcher_runs_a_target() -> None:
+    assert isinstance(gpu_launcher("sm_100a"), CudaLauncher)
 
 
 @pytest.mark.parametrize(

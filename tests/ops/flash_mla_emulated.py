@@ -28,7 +28,6 @@ import ml_dtypes
 import numpy_torch
 from sparse_calls import artifact
 
-from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 
 SPARSE = ("flash_mla_sparse_fwd", "flash_mla_with_kvcache")
@@ -58,10 +57,8 @@ def emulated(sms: int) -> tuple[Any, Any]:
     launcher = numpy_torch.Emulating()
 
     @cache
-    def built(config: Any) -> Any:
-        which = "decode" if isinstance(config, MlaSparseDecodeConfig) else "prefill"
-        made = artifact(f"mla_sparse_{which}_sm90", config.to_fields())
-        return sparse_kernel(made, launcher, artifact)
+    def built(name: str, config: Any) -> Any:
+        return sparse_kernel(artifact(name, config.to_fields()), launcher, artifact)
 
     with numpy_torch.installed() as module:
         compat = importlib.import_module("mlagen.compat.flash_mla")

@@ -27,6 +27,7 @@ DTYPES = {
 }
 NAMES = {own: name for name, own in DTYPES.items()}
 MODULES = (
+    "mlagen.attention.latent.operator_kernels",
     "mlagen.compat.flash_mla", "mlagen.compat.flash_mla_sparse",
     "mlagen.families.mla_sparse.torch_operators", "mlagen.families.mla_decode.torch_operators",
 )  # fmt: skip
@@ -129,8 +130,10 @@ def made() -> Any:
         is_current_stream_capturing=lambda: torch.capturing,
         current_stream=lambda device: SimpleNamespace(cuda_stream=7),
         get_device_properties=lambda device: SimpleNamespace(multi_processor_count=torch.sms),
+        get_device_capability=lambda device: torch.capability,
+        get_device_name=lambda device: "NVIDIA Fake",
     )
-    torch.capturing, torch.sms = False, 1
+    torch.capturing, torch.sms, torch.capability = False, 1, (9, 0)
     torch.library = SimpleNamespace(
         Library=Library, register_fake=lambda name, fake, lib: torch.fakes.update({name: fake})
     )

@@ -25,9 +25,12 @@ class Torch:
         self.module, self.launcher = module, Emulating()
 
     def built(self, config: Any) -> Any:
+        """The kernel of a problem on Hopper."""
         kind = "decode" if isinstance(config, MlaSparseDecodeConfig) else "prefill"
-        made = artifact(f"mla_sparse_{kind}_sm90", config.to_fields())
-        return sparse_kernel(made, self.launcher, artifact)
+        return self.named(f"mla_sparse_{kind}_sm90", config)
+
+    def named(self, kernel: str, config: Any) -> Any:
+        return sparse_kernel(artifact(kernel, config.to_fields()), self.launcher, artifact)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def torch() -> Iterator[Torch]:
         from mlagen.families.mla_sparse import torch_operators
 
         found = Torch(module)
-        torch_operators._built = found.built
+        torch_operators._built = found.named
         yield found
 
 

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 
+from mlagen.attention.latent.operator_kernels import kernel_for
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
@@ -18,15 +19,16 @@ from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
 ROPE_AWARE_COLUMNS = 640
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+KERNELS = {"mla_decode": {"sm_90a": "mla_decode_sm90"}}
 
 
 @cache
-def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
-    """The kernel of a problem, built once."""
+def _built(name: str, config: MlaDecodeConfig) -> MlaDecodeKernel:
+    """The callable of a kernel for a problem, built once."""
     from mlagen.request import callable_of
     from mlagen.tune.lookup import build_best
 
-    artifact, choice = build_best("mla_decode_sm90", config.to_fields())
+    artifact, choice = build_best(name, config.to_fields())
     kernel = callable_of(artifact)
     assert isinstance(kernel, MlaDecodeKernel)
     kernel.choice = str(choice)
@@ -35,6 +37,7 @@ def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
 
 @cache
 def _known(
+    kernel: str,
     heads: int,
     columns: int,
     pool: tuple[int, ...],
@@ -49,10 +52,11 @@ def _known(
     page, kv_heads, row = pool
     of_q, of_cache = (_stored(*one) for one in ((dtype, columns), (cache_dtype, row)))
     return _built(
+        kernel,
         MlaDecodeConfig(
             num_heads=heads, num_kv_heads=kv_heads, d_qk=D_QK if of_q == ROPE_AWARE else columns,
             page_size=page, q_len=q_len, mask=mask, dtype=of_q, cache_dtype=of_cache,
-        )
+        ),
     )  # fmt: skip
 
 
@@ -63,8 +67,8 @@ def _stored(dtype: Any, columns: int) -> str:
 
 
 def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
-    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
-    that none solves."""
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
+    ConfigError for a problem that none solves, UnsupportedError where that GPU has none."""
     shape, pool = q.shape, kv_cache.shape
     if len(pool) != 4 or len(shape) not in (3, 4):
         raise ConfigError(
@@ -72,7 +76,10 @@ def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeK
             hint="q [B, q_len, H, 576] or [tokens, H, 576], "
             "cache [num_blocks, page_size, KV heads, 576]",
         )
-    return _known(shape[-2], shape[-1], tuple(pool[1:]), q.dtype, kv_cache.dtype, mask, q_len)
+    return _known(
+        kernel_for(q, "mla_decode", KERNELS), shape[-2], shape[-1], tuple(pool[1:]), q.dtype,
+        kv_cache.dtype, mask, q_len,
+    )  # fmt: skip
 
 
 def mla_decode(
@@ -91,9 +98,9 @@ def mla_decode(
 ) -> tuple[Any, Any]:
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
 
-    The kernel is chosen by shapes and types (rows of 640 e4m3 are rope-aware ones) and built at its
-    first use. Without a `plan` of `plan_mla_decode` the work is distributed as if all sequences
-    filled their tables.
+    The kernel is chosen by the GPU that holds `q`, shapes and types (rows of 640 e4m3 are
+    rope-aware ones) and built at its first use. Without a `plan` of `plan_mla_decode` the work is
+    distributed as if all sequences filled their tables.
     """
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:

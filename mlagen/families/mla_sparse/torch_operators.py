@@ -8,6 +8,7 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 
+from mlagen.attention.latent.operator_kernels import kernel_for
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -16,36 +17,44 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rows import format_of
 
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+KERNELS = {
+    "mla_sparse_prefill": {
+        "sm_90a": "mla_sparse_prefill_sm90", "sm_100a": "mla_sparse_prefill_sm100"
+    },
+    "mla_sparse_decode": {"sm_90a": "mla_sparse_decode_sm90"},
+}  # fmt: skip
 
 
 @cache
-def _built(config: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> Any:
-    """The kernel of a problem, built once."""
+def _built(kernel: str, config: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> Any:
+    """The callable of a kernel for a problem, built once."""
     from mlagen.request import callable_of
     from mlagen.tune.lookup import build_best
 
-    kind = "decode" if isinstance(config, MlaSparseDecodeConfig) else "prefill"
-    artifact, choice = build_best(f"mla_sparse_{kind}_sm90", config.to_fields())
-    kernel = callable_of(artifact)
-    kernel.choice = str(choice)
-    return kernel
+    artifact, choice = build_best(kernel, config.to_fields())
+    made = callable_of(artifact)
+    made.choice = str(choice)
+    return made
 
 
 @cache
 def _prefill_of(
-    heads: int, d_qk: int, dtype: Any, cached: Any, columns: int, side: tuple[int, ...] | None
-) -> MlaSparsePrefillKernel:
-    kernel = _built(
+    kernel: str, heads: int, d_qk: int, dtype: Any, cached: Any, columns: int,
+    side: tuple[int, ...] | None,
+) -> MlaSparsePrefillKernel:  # fmt: skip
+    made = _built(
+        kernel,
         MlaSparsePrefillConfig(
             heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side)
-        )
+        ),
     )
-    assert isinstance(kernel, MlaSparsePrefillKernel)
-    return kernel
+    assert isinstance(made, MlaSparsePrefillKernel)
+    return made
 
 
 @cache
 def _decode_of(
+    kernel: str,
     query: tuple[int, ...],
     dtype: Any,
     cached: Any,
@@ -55,14 +64,15 @@ def _decode_of(
 ) -> MlaSparseDecodeKernel:
     q_len, heads, d_qk = query
     shared_list, extra, causal = has
-    kernel = _built(
+    made = _built(
+        kernel,
         MlaSparseDecodeConfig(
             heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side),
             q_len=q_len, shared_list=shared_list, extra=extra, causal=causal,
-        )
+        ),
     )  # fmt: skip
-    assert isinstance(kernel, MlaSparseDecodeKernel)
-    return kernel
+    assert isinstance(made, MlaSparseDecodeKernel)
+    return made
 
 
 def _type(name: str, dtype: Any) -> str:
@@ -81,12 +91,15 @@ def _side(scales: Any) -> tuple[int, ...] | None:
 
 
 def prefill_kernel(q: Any, kv_cache: Any, kv_scales: Any = None) -> MlaSparsePrefillKernel:
-    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
-    that none solves."""
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
+    ConfigError for a problem that none solves, UnsupportedError where that GPU has none for it."""
     if len(q.shape) != 3:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (rows, heads, d_qk)")
     _, heads, d_qk = q.shape
-    return _prefill_of(heads, d_qk, q.dtype, kv_cache.dtype, kv_cache.shape[-1], _side(kv_scales))
+    return _prefill_of(
+        kernel_for(q, "mla_sparse_prefill", KERNELS), heads, d_qk, q.dtype, kv_cache.dtype,
+        kv_cache.shape[-1], _side(kv_scales),
+    )  # fmt: skip
 
 
 def decode_kernel(
@@ -98,14 +111,15 @@ def decode_kernel(
     extra: bool = False,
     causal: bool = False,
 ) -> MlaSparseDecodeKernel:
-    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
-    that none solves."""
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
+    ConfigError for a problem that none solves, UnsupportedError where that GPU has none for it."""
     if len(q.shape) != 4:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, q_len, heads, d_qk)")
     has = len(indices.shape) == 2, extra, causal
     return _decode_of(
-        tuple(q.shape[1:]), q.dtype, kv_cache.dtype, kv_cache.shape[-1], _side(kv_scales), has
-    )
+        kernel_for(q, "mla_sparse_decode", KERNELS), tuple(q.shape[1:]), q.dtype, kv_cache.dtype,
+        kv_cache.shape[-1], _side(kv_scales), has,
+    )  # fmt: skip
 
 
 def mla_sparse_prefill(
@@ -122,8 +136,8 @@ def mla_sparse_prefill(
     empty_lse: str = "-inf",
 ) -> tuple[Any, Any, Any]:
     """Attention of `q` over listed rows: (output, log-sum-exp, largest scores); see
-    `MlaSparsePrefillKernel.run`. The kernel is chosen by shapes and types, the rows' format among
-    them, and built at its first use."""
+    `MlaSparsePrefillKernel.run`. The kernel is chosen by the GPU that holds `q`, shapes and types,
+    the rows' format among them, and built at its first use."""
     found = PREFILL(
         q, kv_cache, indices, scale, topk_length, sink, kv_scales, kv_scale, q_scale, empty_lse
     )
@@ -151,8 +165,8 @@ def mla_sparse_decode(
     empty_lse: str = "-inf",
 ) -> tuple[Any, Any]:
     """Attention of new tokens over listed rows: (output, log-sum-exp); see
-    `MlaSparseDecodeKernel.run`. The kernel is chosen by shapes, types and what is given, and built
-    at its first use."""
+    `MlaSparseDecodeKernel.run`. The kernel is chosen by the GPU that holds `q`, shapes, types and
+    what is given, and built at its first use."""
     found = DECODE(
         q, kv_cache, indices, scale, topk_length, sink, kv_scales, positions, first_position,
         extra_cache, extra_indices, extra_topk_length, extra_kv_scales, kv_scale, q_scale,

@@ -1,0 +1,47 @@
+"""Which target's code an NVIDIA GPU runs, by its compute capability.
+
+A target whose name ends in `a` has instructions of one architecture alone: its code runs on exactly
+the compute capability that its name says, on none of the same family either (PTX ISA, .target).
+"""
+
+from __future__ import annotations
+
+from mlagen.errors import UnsupportedError
+from mlagen.targets.registry import FOLDERS, limits_of
+
+TARGETS = tuple(name for name in FOLDERS if name.startswith("sm_"))
+Capability = tuple[int, int]
+
+
+def target_of(capability: Capability, gpu: str) -> str:
+    """The target whose code a GPU of that compute capability runs. UnsupportedError: there is none;
+    `gpu` names it there."""
+    for name in TARGETS:
+        if limits_of(name).compute_capability == capability:
+            return name
+    near = [name for name in TARGETS if limits_of(name).compute_capability[0] == capability[0]]
+    raise UnsupportedError(
+        f"{gpu} has compute capability {written(capability)}, for which there is no target"
+        + "".join(f"; code for {name} does not run there" for name in near),
+        hint=one_alone(near[0]) if near else f"there is code for {told()}",
+    )
+
+
+def one_alone(target: str) -> str:
+    """Where code for a target runs, in words."""
+    capability = written(limits_of(target).compute_capability)
+    return (
+        f"code for {target} runs on compute capability {capability} alone: the a in its name says "
+        "that it has instructions of one architecture"
+    )
+
+
+def told() -> str:
+    """All targets with the compute capability of each."""
+    capabilities = {name: written(limits_of(name).compute_capability) for name in TARGETS}
+    return ", ".join(f"{name} (compute capability {text})" for name, text in capabilities.items())
+
+
+def written(capability: Capability) -> str:
+    """As NVIDIA writes it: 10.3."""
+    return ".".join(map(str, capability))

@@ -1,0 +1,101 @@
+"""Sparse prefill on a Blackwell GPU: operators, FlashMLA's name, graphs. No such GPU has run these
+yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlagen.ops
+from mlagen.bench.torch_arrays import to_gpu, to_host
+from mlagen.errors import UnsupportedError
+from mlagen.families.mla_sparse.exact import exact
+from mlagen.families.mla_sparse.expected import compare_outputs
+from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
+
+REPEATS = 200
+
+
+def prefill(heads: int, d_qk: int = 576, topk: int = 300) -> Any:
+    """40 queries, of which some have lists without keys or with invalid places."""
+    config = MlaSparsePrefillConfig(heads, d_qk=d_qk)
+    return mla_sparse_prefill_inputs(
+        config, rows=40, topk=topk, cache_rows=4096, sink=np.linspace(-2, 2, heads).tolist()
+    )
+
+
+def call(inputs: Any) -> Any:
+    *tensors, sink = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices, inputs.sink))
+    return lambda: mlagen.ops.mla_sparse_prefill(*tensors, inputs.scale, sink=sink)
+
+
+def right(inputs: Any, outputs: Any) -> None:
+    """Holds outputs against both oracles."""
+    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+
+    made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache))
+    assert made.artifact.manifest.target == "sm_100a"
+    found = dict(zip(("o", "lse", "max_logits"), map(to_host, outputs), strict=True))
+    splits = MlaSparseTrial(SplitInputs(inputs, 1)).splits
+    for oracle in (exact, rounded):
+        expected = oracle(inputs, splits=splits, order=order_of(made.artifact))
+        for name, compared in compare_outputs(inputs, expected, found).items():
+            assert compared.passed, (oracle.name, name, compared)
+
+
+@pytest.mark.parametrize(("heads", "d_qk"), [(8, 576), (64, 576), (64, 512), (72, 576), (128, 576)])
+@pytest.mark.parametrize("topk", [1, 300, 2048])
+def test_operator(heads: int, d_qk: int, topk: int) -> None:
+    """Blocks alone and CTA pairs, whose heads end in the middle of a block."""
+    inputs = prefill(heads, d_qk, topk)
+    right(inputs, call(inputs)())
+
+
+@pytest.mark.parametrize("heads", [64, 128])
+def test_captured_and_repeated(heads: int) -> None:
+    """A graph's launches, and many of them, leave the same bits."""
+    import torch
+
+    inputs = prefill(heads)
+    step = call(inputs)
+    first = step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    for _ in range(REPEATS):
+        for tensor in found:
+            tensor.fill_(float("nan"))
+        graph.replay()
+        for one, other in zip(first, found, strict=True):
+            size = {2: torch.int16, 4: torch.int32}[one.element_size()]
+            assert torch.equal(one.view(size), other.view(size))
+    right(inputs, found)
+
+
+def test_flash_mla() -> None:
+    import torch
+
+    from mlagen.compat import flash_mla
+
+    inputs = prefill(64)
+    q, cache, lists = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices))
+    sink = to_gpu(inputs.sink)
+    out, most, lse = flash_mla.flash_mla_sparse_fwd(
+        q, cache[0][:, None], lists[:, None], inputs.scale, attn_sink=sink
+    )
+    plain = mlagen.ops.mla_sparse_prefill(
+        q, cache, lists, inputs.scale, sink=sink, empty_lse="+inf"
+    )
+    assert all(torch.equal(x, y) for x, y in zip((out, lse, most), plain, strict=True))
+
+
+def test_what_has_no_kernel_there() -> None:
+    inputs = prefill(8)
+    q, cache, lists = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices))
+    with pytest.raises(UnsupportedError, match="mla_sparse_decode has no kernel for sm_100a"):
+        mlagen.ops.mla_sparse_decode(q[:, None], cache, lists[:, None], inputs.scale)

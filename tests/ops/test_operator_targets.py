@@ -1,0 +1,146 @@
+"""Operators take the kernel for the GPU that holds their tensors, or say why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_torch import DTYPES, Emulating, Tensor, installed
+from sparse_calls import artifact, right
+
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.families.mla_sparse.kernel import sparse_kernel
+from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+
+BLACKWELL = (10, 0)
+
+
+class Torch:
+    """The module, a launcher that all kernels have, and the kernels that were made."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.launcher = module, Emulating()
+        self.made: list[Any] = []
+
+    def built(self, kernel: str, config: Any) -> Any:
+        made = sparse_kernel(artifact(kernel, config.to_fields()), self.launcher, artifact)
+        self.made.append(made)
+        return made
+
+
+@pytest.fixture
+def torch() -> Iterator[Torch]:
+    with installed() as module:
+        from mlagen.families.mla_sparse import torch_operators
+
+        found = Torch(module)
+        torch_operators._built = found.built
+        yield found
+
+
+def zeros(*shape: int, dtype: str = "bfloat16", device: int = 0) -> Tensor:
+    return Tensor(np.zeros(shape, DTYPES[f"torch.{dtype}"]), device)
+
+
+def test_blackwell_has_its_own_prefill(torch: Torch) -> None:
+    """Right by the oracles, as operator and under FlashMLA's name; a graph captures later calls."""
+    from mlagen.compat import flash_mla
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+
+    torch.module.capability = BLACKWELL
+    inputs = mla_sparse_prefill_inputs(
+        MlaSparsePrefillConfig(8), rows=2, topk=70, cache_rows=128, lengths=(70, 0)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    lengths = Tensor(inputs.topk_length)
+    torch.module.capturing = True
+    with pytest.raises(ConfigError, match="the first call of a shape makes tensors"):
+        mla_sparse_prefill(*tensors, inputs.scale)
+    torch.module.capturing = False
+    found = mla_sparse_prefill(*tensors, inputs.scale, topk_length=lengths)
+    assert torch.launcher.calls[-1][0] == "mla_sparse_prefill_sm100"
+    right(torch.made[0], inputs, [x.array for x in found])
+    torch.module.capturing = True
+    q, rows, lists = tensors
+    out, most, lse = flash_mla.flash_mla_sparse_fwd(
+        q, Tensor(rows.array[0][:, None]), Tensor(lists.array[:, None]), inputs.scale,
+        topk_length=lengths,
+    )  # fmt: skip
+    assert [name for name, *_ in torch.launcher.calls] == ["mla_sparse_prefill_sm100"] * 2
+    assert np.isposinf(lse.array[1]).all() and np.isneginf(found[1].array[1]).all()
+    for one, other in ((out, found[0]), (most, found[2])):
+        assert one.array.tobytes() == other.array.tobytes()
+
+
+def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
+    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+
+    capabilities = {0: (9, 0), 1: BLACKWELL}
+    torch.module.cuda.get_device_capability = capabilities.__getitem__
+    kernels = [
+        prefill_kernel(zeros(1, 8, 576, device=n), zeros(64, 576, device=n)) for n in (0, 1, 0)
+    ]
+    targets = [kernel.artifact.manifest.target for kernel in kernels]
+    assert targets == ["sm_90a", "sm_100a", "sm_90a"]
+    assert kernels[0] is kernels[2]
+
+
+def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
+    from mlagen.compat import flash_mla
+    from mlagen.families.mla_decode.torch_operators import decode_kernel as dense_kernel
+    from mlagen.families.mla_sparse.torch_operators import decode_kernel, prefill_kernel
+
+    torch.module.capability = BLACKWELL
+    q, lists = zeros(2, 1, 8, 576), zeros(2, 1, 70, dtype="int32")
+    narrow = zeros(64, 656, dtype="float8_e4m3fn")
+    schedule, _ = flash_mla.get_mla_metadata()
+    sparse = (
+        "mla_sparse_decode has no kernel for sm_100a, which GPU 0, NVIDIA Fake, is\n"
+        "  hint: mla_sparse_decode has kernels for sm_90a; for sm_100a there is mla_sparse_prefill"
+    )
+    for call, words in (
+        (lambda: decode_kernel(q, narrow, lists), sparse),
+        (lambda: flash_mla.flash_mla_with_kvcache(
+            q, zeros(2, 64, 1, 656, dtype="uint8"), None, None, 512, schedule,
+            is_fp8_kvcache=True, indices=lists), sparse),
+        (lambda: dense_kernel(q, zeros(2, 64, 1, 576), mask="null", q_len=1),
+         "mla_decode has no kernel for sm_100a"),
+        (lambda: prefill_kernel(q[:, 0], narrow), "rows=v32, dtype=bf16 on sm_100a"),
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedError) as caught:
+            call()
+        assert words in str(caught.value)
+    assert not torch.launcher.calls and not torch.made
+
+
+@pytest.mark.parametrize(("capability", "words"), [
+    ((10, 3), "GPU 0, NVIDIA Fake, has compute capability 10.3, for which there is no target; code "
+     "for sm_100a does not run there\n  hint: code for sm_100a runs on compute capability 10.0 "
+     "alone: the a in its name says that it has instructions of one architecture"),
+    ((12, 0), "has compute capability 12.0, for which there is no target\n  hint: there is code "
+     "for sm_90a (compute capability 9.0), sm_100a (compute capability 10.0)"),
+    ((8, 0), "has compute capability 8.0"),
+], ids=str)  # fmt: skip
+def test_gpus_of_no_target(torch: Torch, capability: tuple[int, int], words: str) -> None:
+    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+
+    torch.module.capability = capability
+    with pytest.raises(UnsupportedError) as caught:
+        prefill_kernel(zeros(1, 8, 576), zeros(64, 576))
+    assert words in str(caught.value)
+
+
+def test_tensors_on_no_gpu_of_nvidias(torch: Torch) -> None:
+    """Their kernel is Hopper's, whose launch is refused with the reason."""
+    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+
+    torch.module.capability = BLACKWELL
+    on_host = prefill_kernel(zeros(1, 8, 576, device=-1), zeros(64, 576, device=-1))
+    torch.module.version = SimpleNamespace(hip="7.2")
+    on_rocm = prefill_kernel(zeros(1, 8, 576), zeros(64, 576))
+    assert on_host is on_rocm
+    assert on_host.artifact.manifest.target == "sm_90a"
