@@ -105,10 +105,12 @@ def _print(file: str, report: Report, shown: int) -> None:
                 (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
                 for entry in report.entries
             ),
+            *((f"checked of {entry.function}", ", ".join(entry.checked))
+              for entry in report.entries if entry.checked),
             ("findings", _by_severity(findings)),
             ("unchecked", str(len(report.unchecked))),
         ]
-    )
+    )  # fmt: skip
 
 
 def _by_severity(findings: Sequence[Finding]) -> str:
@@ -141,3 +143,7 @@ def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
     )
     say()
     say(report.summary(), verdict=True)
+    if reasons := report.why_unjudged():
+        for reason in reasons:
+            say(f"not judged: {reason}")
+        say("`mlagen mutate` judges mutants in the emulator.")

@@ -26,6 +26,12 @@ from mlagen.untrusted import Spent, within
 DEFAULT_THREADS = 128
 MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not portable
 _MODELLED = ("sm_90", "sm_90a")
+# Of an entry whose paths are not followed: what is looked at, and what is not.
+_BY_TEXT = ("the form of instructions", "the size of shared memory", "numbers of setmaxnreg")
+_NOT_BY_TEXT = (
+    "; not looked at: mbarriers, named barriers, the order of accesses to shared and tensor memory,"
+    " fences, copies, divergence"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +138,21 @@ class _Audit:
             self.notes.gap(f"target {self.module.target}: the rules are those of sm_90a")
         wellformed.check(self.entry)
         if any(instruction.name == "brx" for instruction in self.entry.instructions):
-            self.notes.gap("an indirect branch (brx.idx): no path of this kernel was followed")
-            return EntryReport(self.entry.name, 0, (), tuple(self.notes.unchecked), self.facts)
+            self.notes.unfollow("it has an indirect branch (brx.idx)")
+            return self._told()
         program = self.program = EntryProgram(self.entry)
         setting = self._setting(program)
         self.threads = setting.threads
         resources.check(program, setting.shared_bytes, setting.threads, self.notes)
         spare = wgmma.check(program.graph, program.wgmma, self.notes)
         self.facts["paths"] = 0
-        if tensor.check(self.entry, program.graph, self.notes):
-            self.notes.gap(
-                "no path of this kernel was followed: it has tcgen05, of which only what the text"
-                " alone tells is checked"
-            )
+        if looked_at := tensor.check(self.entry, program.graph, self.notes):
+            self.notes.checked = (*_BY_TEXT, *looked_at)
+            self.notes.unfollow("it has tcgen05, whose commits are not modelled", _NOT_BY_TEXT)
             return self._told()
         protocol = any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds)
         if setting.shared_bytes > resources.FOLLOWED:
-            self.notes.gap(
-                f"no path of this kernel was followed: no block has {setting.shared_bytes} bytes"
-                " of shared memory"
-            )
+            self.notes.unfollow(f"no block has {setting.shared_bytes} bytes of shared memory")
         elif protocol or self.wants_evidence:
             if not (self.first and self.notes.found):
                 setting = solve(program, setting, self.notes)
@@ -175,6 +176,8 @@ class _Audit:
             tuple(map(self._short, self.notes.unchecked)),
             self.facts,
             self.evidence,
+            self.notes.unfollowed,
+            self.notes.checked,
         )
 
     def _short(self, text: str) -> str:

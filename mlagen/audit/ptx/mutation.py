@@ -1,6 +1,7 @@
 """How much the audit sees: each synchronisation of a kernel removed or altered, then audited.
 
-A mutant is reported, missed, or equivalent. The last is claimed only for a reason that is told with
+A mutant is reported, missed, equivalent, or not judged, where no path of the kernel is followed:
+then silence says nothing. Equivalence is claimed only for a reason that is told with
 it, and never because the audit is silent: a fence that showed asynchronous accesses nothing new, an
 arrival that no wait is for, or, on every path, the same accesses in which each read sees the same
 write and every conflicting pair is still ordered.
@@ -33,13 +34,16 @@ class Mutant:
     after: str
     rules: tuple[str, ...] = ()
     excuse: str = ""  # why the change alters nothing
+    unjudged: str = ""  # why silence says nothing
 
     @property
     def outcome(self) -> str:
-        """`reported`, `equivalent` or `MISSED`."""
+        """`reported`, `equivalent`, `not judged` or `MISSED`."""
         if self.rules:
             return "reported"
-        return "equivalent" if self.excuse else "MISSED"
+        if self.excuse:
+            return "equivalent"
+        return "not judged" if self.unjudged else "MISSED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,23 @@ class MutationReport:
 
     @property
     def missed(self) -> tuple[Mutant, ...]:
-        """Mutants without a finding and without an excuse."""
+        """Mutants that were judged, without a finding and without an excuse."""
         return tuple(mutant for mutant in self.mutants if mutant.outcome == "MISSED")
 
     def summary(self) -> str:
-        """`81 mutants: 78 reported, 3 equivalent, 0 missed`."""
+        """`81 mutants: 78 reported, 3 equivalent, 0 missed`; and those that are not judged."""
+        unjudged = self.count("not judged")
         return (
             f"{len(self.mutants)} mutants: {self.count('reported')} reported,"
             f" {self.count('equivalent')} equivalent, {self.count('MISSED')} missed"
+            + (f", {unjudged} not judged" if unjudged else "")
         )
+
+    def why_unjudged(self) -> tuple[str, ...]:
+        """Why mutants are not judged: each kernel's reason once."""
+        reasons = (f"{m.function}: no path of it is followed: {m.unjudged}" for m in self.mutants
+                   if m.outcome == "not judged")  # fmt: skip
+        return tuple(dict.fromkeys(reasons))
 
 
 _NOTHING = Given()
@@ -132,6 +144,7 @@ def _judged(
         after=" ".join(change.text.split()),
         rules=tuple(sorted({finding.rule for finding in findings})),
         excuse=excuse,
+        unjudged=after.unfollowed,
     )
 
 

@@ -152,6 +152,8 @@ class Notes:
     function: str
     found: dict[tuple[str, int, int], Finding] = field(default_factory=dict)
     unchecked: dict[str, None] = field(default_factory=dict)
+    unfollowed: str = ""  # why no path is followed
+    checked: tuple[str, ...] = ()  # of such an entry
     paths: int = 0  # that were followed to their end
     reached: set[int] = field(default_factory=set)  # instructions on them
 
@@ -162,6 +164,11 @@ class Notes:
     def gap(self, text: str) -> None:
         """Something that could not be decided."""
         self.unchecked[text] = None
+
+    def unfollow(self, why: str, more: str = "") -> None:
+        """No path is followed; `more` stands in the gap alone."""
+        self.unfollowed = why
+        self.gap(f"no path of this kernel was followed: {why}{more}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """The audit of one kernel."""
+    """The audit of one kernel. `unfollowed`: why no path of it was followed, "" where paths were;
+    then `checked` says what was looked at."""
 
     function: str
     threads: int
@@ -187,6 +195,8 @@ class EntryReport:
     unchecked: tuple[str, ...]
     facts: Mapping[str, Any]
     evidence: Evidence | None = None
+    unfollowed: str = ""
+    checked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,12 @@ _SPARSE = 1 << 2  # of an instruction descriptor
 Tell = Callable[..., None]
 
 
-def check(entry: Entry, graph: Graph, notes: Notes) -> bool:
-    """Tells `notes` what breaks a rule. Whether the entry has tcgen05 at all."""
+def check(entry: Entry, graph: Graph, notes: Notes) -> tuple[str, ...]:
+    """Tells `notes` what breaks a rule, and what the text does not tell. What was looked at: ()
+    where the entry has no tcgen05."""
     found = [(n, i) for n, i in enumerate(entry.instructions) if i.name == "tcgen05"]
     if not found:
-        return False
+        return ()
     known = _known(graph)
 
     def tell(
@@ -36,13 +37,36 @@ def check(entry: Entry, graph: Graph, notes: Notes) -> bool:
 
     _groups([i for _, i in found], tell)
     room = _allocations(found, graph, known, tell)
-    for _, instruction in found:
-        what = instruction.parts[1]
-        if what in ("ld", "st"):
-            _move(instruction, room, tell)
-        elif what == "mma":
-            _product(instruction, known, tell)
-    return True
+    columns = [i for _, i in found if i.parts[1] in ("alloc", "dealloc")]
+    moves = [i for _, i in found if i.parts[1] in ("ld", "st")]
+    products = [i for _, i in found if i.parts[1] == "mma"]
+    for instruction in moves:
+        _move(instruction, room, tell)
+    for instruction in products:
+        _product(instruction, known, tell)
+    return (f".cta_group of {len(found)} tcgen05 instructions", *_looked_at(
+        notes,
+        ("numbers of columns of tcgen05.alloc and .dealloc", columns,
+         [i for i in columns if known(i.operands[1]) is not None]),
+        ("offsets of lanes and columns of tcgen05.ld and .st, each from its base", moves,
+         [i for i in moves if _place(i) is not None]),
+        ("instruction descriptors of tcgen05.mma", products,
+         [i for i in products if _descriptor(i, known) is not None]),
+    ))  # fmt: skip
+
+
+def _looked_at(
+    notes: Notes, *told: tuple[str, list[Instruction], list[Instruction]]
+) -> tuple[str, ...]:
+    """What was looked at: what it is, all of it and what of it the text tells."""
+    for what, there, known in told:
+        if len(known) < len(there):
+            line = next(i.line for i in there if i not in known)
+            missing = len(there) - len(known)
+            notes.gap(
+                f"{missing} of {len(there)} {what}: the text does not tell them (line {line})"
+            )
+    return tuple(f"{len(known)} {what}" for what, _, known in told if known)
 
 
 def _known(graph: Graph) -> Callable[[Operand], int | None]:
@@ -120,8 +144,8 @@ def _behind(graph: Graph, node: int) -> set[int]:
 
 def _move(instruction: Instruction, room: int, tell: Tell) -> None:
     """Lanes and columns of tcgen05.ld and .st, as far as the offset tells them."""
-    where = next((x for x in instruction.operands if isinstance(x, Memory)), None)
-    if where is None or where.offset < 0:
+    where = _place(instruction)
+    if where is None:
         return
     parts = instruction.parts
     lane, column = where.offset >> 16, where.offset & 0xFFFF
@@ -134,6 +158,12 @@ def _move(instruction: Instruction, room: int, tell: Tell) -> None:
     if lane % step:
         tell("tcgen05-lanes", instruction, f"it begins {lane} lanes from its base on",
              f"a multiple of {step}: a warp reaches 32 lanes, and this is their shape")  # fmt: skip
+
+
+def _place(instruction: Instruction) -> Memory | None:
+    """Where it loads or stores; None where the offset is no lane and column."""
+    where = next((x for x in instruction.operands if isinstance(x, Memory)), None)
+    return None if where is None or where.offset < 0 else where
 
 
 def _width(instruction: Instruction) -> int:
@@ -154,8 +184,7 @@ def _product(
     """The instruction descriptor against the modifiers, where it is known."""
     parts = instruction.parts
     sparse = "sp" in parts
-    at = 4 if sparse else 3
-    word = known(instruction.operands[at]) if len(instruction.operands) > at else None
+    word = _descriptor(instruction, known)
     if word is None:
         return
     if bool(word & _SPARSE) != sparse:
@@ -166,6 +195,11 @@ def _product(
     if not any(part in _SCALED for part in parts) and not _fits(parts, rows, columns):
         tell("tcgen05-shape", instruction, f"M {rows} and N {columns} in its descriptor",
              "; ".join(_shapes(parts)))  # fmt: skip
+
+
+def _descriptor(instruction: Instruction, known: Callable[[Operand], int | None]) -> int | None:
+    at = 4 if "sp" in instruction.parts else 3
+    return known(instruction.operands[at]) if len(instruction.operands) > at else None
 
 
 def _shapes(parts: tuple[str, ...]) -> Iterator[str]:
