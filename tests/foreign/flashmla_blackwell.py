@@ -80,15 +80,52 @@ def maps(buffers, queries, heads, keys):
     return found
 
 
+def prefill_path(heads):
+    """The kernel's text, or a skip that says what is missing."""
+    path = fm.folder() / f"sm100_sparse_prefill_h{heads}_k576.ptx"
+    if not path.is_file():
+        pytest.skip(f"{VARIABLE}: {path} is missing")
+    return path
+
+
+def call_of(q, kv, indices, sink):
+    """The arrays of a call, with outputs that nobody has written."""
+    rows = q.shape[:2]
+    return {
+        fm.Q: q, fm.KV: kv, fm.INDICES: indices, fm.SINK: sink,
+        fm.OUT: unset((*rows, VALUES), BF16), fm.LSE: unset(rows, np.float32),
+        fm.MAX_LOGITS: unset(rows, np.float32),
+    }  # fmt: skip
+
+
+def prefill_launch(heads, arrays):
+    """The module and its launch on the arrays of a call."""
+    queries, keys, topk = len(arrays[fm.Q]), len(arrays[fm.KV]), arrays[fm.INDICES].shape[-1]
+    buffers = {
+        k: Buffer(fm.NAMES[k], array, "readwrite" if k in fm.WRITTEN else "read", k << 32)
+        for k, array in arrays.items()
+    }
+    module = read_ptx(prefill_path(heads).read_text())
+    places, _ = parameter_places(module.entries[0])
+    first, second = (places[p.name] for p in module.entries[0].parameters)
+    words = parameters(queries, heads, keys, topk)
+    given = [Argument(first + 8 * i, np.uint64(w)) for i, w in enumerate(words)]
+    given += [
+        Argument(second + at, value) for at, value in maps(buffers, queries, heads, keys).items()
+    ]
+    ctas = heads // 64
+    return module, Launch(
+        (ctas * queries, 1, 1), (512 if ctas == 2 else 384, 1, 1), given,
+        buffers=list(buffers.values()), cluster=(ctas, 1, 1), dynamic_shared=SHARED[heads],
+    )  # fmt: skip
+
+
 def prefill(heads, *, queries=3, topk=512, **settings):
     """Up to three queries of 128 or 64 heads, `topk` keys of 128 more: all valid; some -1 or past
     the last; none valid. The second half of the first list has greater scores, so that sums are
     scaled on the way. Keys that no index names are NaN. Every head has a sink."""
     keys = topk + 128
-    name = f"sm100_sparse_prefill_h{heads}_k576"
-    path = fm.folder() / f"{name}.ptx"
-    if not path.is_file():
-        pytest.skip(f"{VARIABLE}: {path} is missing")
+    name = prefill_path(heads).stem
     q, kv = normal(1, (queries, heads, WIDTH)), normal(2, (keys, 1, WIDTH))
     draw = np.random.default_rng(3)
     indices = np.stack([draw.permutation(keys)[:topk] for _ in range(3)]).astype(np.int32)
@@ -98,28 +135,8 @@ def prefill(heads, *, queries=3, topk=512, **settings):
     named = indices[(indices >= 0) & (indices < keys)]
     kv[np.setdiff1d(np.arange(keys), named)] = np.nan
     sink = draw.standard_normal(heads).astype(np.float32)
-    arrays = {
-        fm.Q: q, fm.KV: kv, fm.INDICES: indices, fm.SINK: sink,
-        fm.OUT: unset((queries, heads, VALUES), BF16), fm.LSE: unset((queries, heads), np.float32),
-        fm.MAX_LOGITS: unset((queries, heads), np.float32),
-    }  # fmt: skip
-    buffers = {
-        k: Buffer(fm.NAMES[k], array, "readwrite" if k in fm.WRITTEN else "read", k << 32)
-        for k, array in arrays.items()
-    }
-    module = read_ptx(path.read_text())
-    places, _ = parameter_places(module.entries[0])
-    first, second = (places[p.name] for p in module.entries[0].parameters)
-    words = parameters(queries, heads, keys, topk)
-    given = [Argument(first + 8 * i, np.uint64(w)) for i, w in enumerate(words)]
-    given += [
-        Argument(second + at, value) for at, value in maps(buffers, queries, heads, keys).items()
-    ]
-    ctas = heads // 64
-    launch = Launch(
-        (ctas * queries, 1, 1), (512 if ctas == 2 else 384, 1, 1), given,
-        buffers=list(buffers.values()), cluster=(ctas, 1, 1), dynamic_shared=SHARED[heads],
-    )  # fmt: skip
+    arrays = call_of(q, kv, indices, sink)
+    module, launch = prefill_launch(heads, arrays)
     result = emulate(module, launch, Settings(**settings))
     ran = nothing_ran()
     ran.findings[name], ran.seconds[name] = result.findings, result.seconds
