@@ -13,7 +13,7 @@ from mlagen.cli.text import read_text
 from mlagen.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
-    from mlagen.audit.ptx import Finding, Given, MutationReport, Report
+    from mlagen.audit.ptx import EntryReport, Finding, Given, MutationReport, Report
 
 _GAPS = 100  # that are spelled out
 
@@ -91,6 +91,9 @@ def _print(file: str, report: Report, shown: int) -> None:
         say()
     if len(findings) > shown:
         say(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
+    for entry in report.entries:
+        if entry.checked:
+            say(f"checked: {entry.function}: by the text alone, {', '.join(entry.checked)}")
     for gap in report.unchecked[:_GAPS]:
         say(f"unchecked: {gap}")
     if len(report.unchecked) > _GAPS:
@@ -102,15 +105,17 @@ def _print(file: str, report: Report, shown: int) -> None:
             ("file", file),
             ("target", f"{report.target}, PTX {report.version}"),
             *(
-                (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
+                (entry.function, f"{entry.threads} threads, {_paths(entry)}")
                 for entry in report.entries
             ),
-            *((f"checked of {entry.function}", ", ".join(entry.checked))
-              for entry in report.entries if entry.checked),
             ("findings", _by_severity(findings)),
             ("unchecked", str(len(report.unchecked))),
         ]
-    )  # fmt: skip
+    )
+
+
+def _paths(entry: EntryReport) -> str:
+    return "no path followed" if entry.unfollowed else f"{entry.facts.get('paths', 0)} paths"
 
 
 def _by_severity(findings: Sequence[Finding]) -> str:

@@ -25,9 +25,9 @@ TEXT = kernel(
 BY_TEXT = ("the form of instructions", "the size of shared memory", "numbers of setmaxnreg")
 TENSOR = (
     ".cta_group of 4 tcgen05 instructions",
-    "2 numbers of columns of tcgen05.alloc and .dealloc",
-    "1 offsets of lanes and columns of tcgen05.ld and .st, each from its base",
-    "1 instruction descriptors of tcgen05.mma",
+    "columns of 2 tcgen05.alloc and .dealloc",
+    "lanes and columns of 1 tcgen05.ld and .st from their bases on",
+    "instruction descriptors of 1 tcgen05.mma",
 )
 REASON = "it has tcgen05, whose commits are not modelled"
 
@@ -61,8 +61,8 @@ def test_what_the_text_does_not_tell_is_unchecked() -> None:
     )
     told = "the text does not tell them"
     assert {gap for gap in entry.unchecked if told in gap} == {
-        f"1 of 1 instruction descriptors of tcgen05.mma: {told} (line {sum_line})",
-        "1 of 1 offsets of lanes and columns of tcgen05.ld and .st, each from its base: "
+        f"instruction descriptors of 1 of 1 tcgen05.mma: {told} (line {sum_line})",
+        "lanes and columns of 1 of 1 tcgen05.ld and .st from their bases on: "
         f"{told} (line {load_line})",
     }
 
@@ -101,7 +101,8 @@ def test_the_same_mutant_is_missed_where_paths_are_followed() -> None:
 def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", str(file)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "checked of k" in said and "1 instruction descriptors of tcgen05.mma" in said
+    assert f"checked: k: by the text alone, {', '.join(BY_TEXT + TENSOR)}" in said
+    assert "128 threads, no path followed" in said
     assert f"unchecked: k: no path of this kernel was followed: {REASON}; not looked at" in said
     assert run(["audit", str(file), "--mutate"]) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -44,29 +44,27 @@ def check(entry: Entry, graph: Graph, notes: Notes) -> tuple[str, ...]:
         _move(instruction, room, tell)
     for instruction in products:
         _product(instruction, known, tell)
-    return (f".cta_group of {len(found)} tcgen05 instructions", *_looked_at(
+    told = _looked_at(
         notes,
-        ("numbers of columns of tcgen05.alloc and .dealloc", columns,
+        ("columns of {} tcgen05.alloc and .dealloc", columns,
          [i for i in columns if known(i.operands[1]) is not None]),
-        ("offsets of lanes and columns of tcgen05.ld and .st, each from its base", moves,
+        ("lanes and columns of {} tcgen05.ld and .st from their bases on", moves,
          [i for i in moves if _place(i) is not None]),
-        ("instruction descriptors of tcgen05.mma", products,
+        ("instruction descriptors of {} tcgen05.mma", products,
          [i for i in products if _descriptor(i, known) is not None]),
-    ))  # fmt: skip
+    )  # fmt: skip
+    return (f".cta_group of {len(found)} tcgen05 instructions", *told)
 
 
 def _looked_at(
     notes: Notes, *told: tuple[str, list[Instruction], list[Instruction]]
 ) -> tuple[str, ...]:
-    """What was looked at: what it is, all of it and what of it the text tells."""
+    """What was looked at: in words with the number left out, all of it, and what the text tells."""
     for what, there, known in told:
-        if len(known) < len(there):
-            line = next(i.line for i in there if i not in known)
-            missing = len(there) - len(known)
-            notes.gap(
-                f"{missing} of {len(there)} {what}: the text does not tell them (line {line})"
-            )
-    return tuple(f"{len(known)} {what}" for what, _, known in told if known)
+        if missing := [i for i in there if i not in known]:
+            many = what.format(f"{len(missing)} of {len(there)}")
+            notes.gap(f"{many}: the text does not tell them (line {missing[0].line})")
+    return tuple(what.format(len(known)) for what, _, known in told if known)
 
 
 def _known(graph: Graph) -> Callable[[Operand], int | None]:
