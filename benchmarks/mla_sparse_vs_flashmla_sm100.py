@@ -75,10 +75,13 @@ def constants(entry: Any) -> dict[str, int]:
 
 def product(i: Any, known: dict[str, int]) -> dict[str, float]:
     """Of a tcgen05.mma, of both SMs of a pair together: operations, and bytes that it reads."""
+    from mlagen.errors import UnsupportedError
     from mlagen.ptx.syntax import Memory
 
     word = i.operands[3]
-    word = word if isinstance(word, int) else known[word]
+    word = word if isinstance(word, int) else known.get(word)
+    if word is None:
+        raise UnsupportedError(f"line {i.line}: the text does not tell its instruction descriptor")
     rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 16
     own = 0 if isinstance(i.operands[1], Memory) else rows  # A in tensor memory is no SMEM
     return {

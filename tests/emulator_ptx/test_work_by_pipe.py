@@ -7,6 +7,7 @@ from collections import Counter
 import mla_sparse_vs_flashmla_sm100 as bench
 import pytest
 
+from mlagen.errors import UnsupportedError
 from mlagen.ptx import read_ptx
 
 HEAD = """
@@ -56,6 +57,13 @@ def test_work_of_an_instruction(text: str, work: dict[str, float]) -> None:
     assert {name: n for name, n in found.items() if n} == {
         "issue": 3, **{name: 3 * n for name, n in work.items()}
     }  # fmt: skip
+
+
+def test_a_shape_that_the_text_does_not_tell() -> None:
+    text = MMA.format(1, "%d0", "%r3")
+    entry = read_ptx(f"{HEAD}add.s32 %r3, %r1, %r2;\n{text}\nret;\n}}\n").entries[0]
+    with pytest.raises(UnsupportedError, match="does not tell its instruction descriptor"):
+        bench.work(entry, dict.fromkeys(range(9), 1), box=128)
 
 
 def test_the_bound_is_the_slowest_pipe_of_one_sm() -> None:
