@@ -19,8 +19,8 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.schedules.mla_decode_merge_sm90 import mla_decode_merge_sm90
 from mlagen.targets import registry
 from mlagen.targets.nvidia.ptxas import PtxasResult
+from mlagen.targets.nvidia.target import Pipelined
 from mlagen.targets.sm_90a.limits import SM_90A
-from mlagen.targets.sm_90a.target import Hopper
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 ADD = "split_merge/add.ptx.j2"
@@ -32,7 +32,7 @@ def sm_95x(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row and what its folder would hold: its limits, and what it takes from sm_90a."""
     limits, target = ModuleType("sm_95x.limits"), ModuleType("sm_95x.target")
     limits.SM_95X = LIMITS  # type: ignore[attr-defined]
-    target.TARGET = Hopper(LIMITS, ("sm_95x", "sm_90a"))  # type: ignore[attr-defined]
+    target.TARGET = Pipelined(LIMITS, ("sm_95x", "sm_90a"))  # type: ignore[attr-defined]
     for module in (ModuleType("sm_95x"), limits, target):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(registry.FOLDERS, "sm_95x", "sm_95x")
