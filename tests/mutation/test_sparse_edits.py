@@ -15,7 +15,7 @@ from mlagen.codegen import build
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.ptxas import PtxasResult
-from mlagen.verify import verify
+from mlagen.verify import kind_of, verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 POOL = {"page_size": 8, "layers": 2, "cache_rows": 1024, "topk": 230, "data": "late_max"}
@@ -94,3 +94,19 @@ def test_an_edit_is_found(name, old, new, seen):
     assert count
     report = verify(replace(artifact, text=text), modes=("latest",), **CALLS[KERNELS[name][0]])
     assert not report.clean if seen == FINDING else not report.right, report.facts()
+
+
+@pytest.mark.parametrize("place", [0, 2, 3, 4])
+def test_a_page_s_distance_counts_wherever_rows_are_found(place: int) -> None:
+    """The calls of `mlagen verify` tell an address that is wrong in one place, also where the
+    first rows of a block's next query are found."""
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        artifact = build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(64))
+    lines = artifact.text.splitlines(keepends=True)
+    at = [n for n, line in enumerate(lines) if "add.u64 %src2, %src2, %page;" in line][place]
+    lines[at] = lines[at].replace("add", "sub")
+    edited = replace(artifact, text="".join(lines))
+    assert not all(
+        verify(edited, modes=("latest",), data=call.data, **call.shape).right
+        for call in kind_of(artifact).covering(artifact).calls
+    )

@@ -60,6 +60,9 @@ CUT = tuple(
     for length in (first + 1 + first // TILE, first + 17 + first // TILE, 0, 0)
 )
 CUT_ROWS = 4096
+# Pages that lie apart, where data gives all tiles weight: an address of a row that leaves their
+# distance out reads another key.
+GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
 
 
 def order_of(artifact: Artifact) -> Order:
@@ -313,7 +316,7 @@ class MlaSparsePrefillKind(Kind):
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
         return Covering(
             (
-                Call("realistic", shape),
+                Call("realistic", {**shape, **GAPS}),
                 Call("randn", {"rows": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": 4 * TILE + 4, "blocks": 3, "page_size": 8,
@@ -357,7 +360,7 @@ class MlaSparseDecodeKind(Kind):
         return Covering(
             (
                 Call("realistic", {"batch": len(lengths), "topk": max(lengths),
-                                   "lengths": lengths}),
+                                   "lengths": lengths, **GAPS}),
                 Call("randn", {"batch": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
@@ -367,10 +370,12 @@ class MlaSparseDecodeKind(Kind):
 
 
 def covering_lengths(most: int) -> tuple[int, ...]:
-    """Of lists of 0 to `most` + 1 tiles, whole and cut. Every fourth list of a made-up call names
-    no row at all: it is one more there, so that each number of tiles has keys."""
+    """Of lists of 0 to `most` + 1 tiles, whole and cut: the last tile of an odd number of them has
+    almost all its keys, of an even number a few. Every fourth list of a made-up call names no row
+    at all: it is one more there, so that each number of tiles has keys."""
     found: list[int] = []
-    for length in (0, TILE, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE):
+    cut = (TILE * n + (n if n % 2 else TILE - n) for n in range(1, most + 2))
+    for length in (0, TILE, 1, *cut, 0, TILE):
         found += [TILE] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
         found.append(length)
     return tuple(found)
