@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 from sparse_gpu import Found, built, called, passes, reference, some
+from sparse_published import (
+    COSINE,
+    DATA,
+    FAR,
+    FAR_SHARE,
+    HEADS,
+    MEAN,
+    MOST,
+    PAGE,
+    SINKS,
+    TOPK,
+    published,
+)
 
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.rows import FORMATS
 
-PAGE = 64
-# Prefill: heads, lists, keys of a list (None: all of its places), rows of a batch, rows of a cache.
-HEADS = (128, 64, 32, 24, 16, 8)
-TOPK = (64, 128, 192, 256, 512, 1024, 2048)
-VALID = (0, 37, 40, 63, 64, 96, 97, 128, 192, None)
-ROWS = tuple(batch * rows for batch in (1, 4) for rows in (1, 13, 16, 32, 64))
-CACHE = (8192, 256, 1024)
-SINKS: tuple[float | None, ...] = (None, 1.0, -np.inf, -1e38)
-DATA = ("peaked", "diffuse", "randn")
-# The tolerances of those tests, of O.
-COSINE, MEAN, MOST, FAR, FAR_SHARE = 0.99, 0.01, 0.02, 0.01, 0.0015
-BF16_ROUNDING = 2.0**-9
 # Decode.
 DECODE_HEADS = (16, 64, 128)
 DECODE_ROWS = ("bf16", "e4m3_block128", "v32", "model1")
@@ -62,34 +63,16 @@ def empty_rows_are_exact(found: Found, empty: Any) -> None:
             assert np.isneginf(array[empty]).all() and np.isfinite(array[~empty]).all()
 
 
-def shortened(inputs: Any, lengths: Any) -> Any:
-    """The same keys, lists going on with -1 in the place of lengths."""
-    places = np.arange(inputs.indices.shape[-1])
-    lists = np.where(places < lengths[:, None], inputs.indices, -1).astype(np.int32)
-    return replace(inputs, indices=lists, topk_length=None)
-
-
 @pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("heads", HEADS)
 def test_prefill(heads: int, topk: int) -> None:
-    """Calls of all numbers of rows, each row with another number of keys."""
     guard = built("prefill", num_heads=heads)
-    at = HEADS.index(heads) + TOPK.index(topk)
-    valid = [topk if n is None else n for n in VALID if n is None or n <= topk]
-    for n, rows in enumerate(ROWS, start=at):
-        lengths = np.array([valid[(3 * n + row) % len(valid)] for row in range(rows)])
-        sink, data, layer = SINKS[n % 4], DATA[n % 3], n // 2 % 2
-        inputs = mla_sparse_prefill_inputs(
-            guard.kernel.config, rows=rows, topk=topk, cache_rows=CACHE[n // 3 % 3], data=data,
-            seed=n, pattern="distinct", lengths=lengths.tolist(), page_size=PAGE, layers=2,
-            sink=None if sink is None else [sink + head % 3 for head in range(heads)],
-        )  # fmt: skip
-        if n % 2:
-            inputs = shortened(inputs, lengths)
-        found = called(guard, inputs, ahead=layer * PAGE * inputs.cache.strides[1])
+    for call in published(guard.kernel.config, topk):
+        inputs, lengths = call.inputs, call.lengths
+        found = called(guard, inputs, ahead=call.layer * PAGE * inputs.cache.strides[1])
         empty_rows_are_exact(found, lengths == 0)
-        numbers_hold(inputs, found, MOST, BF16_ROUNDING if data == "peaked" else 0.0)
-        chosen = sorted({0, rows - 1, int(np.argmax(lengths))})
+        numbers_hold(inputs, found, MOST, call.rounding)
+        chosen = sorted({0, len(lengths) - 1, int(np.argmax(lengths))})
         passes(guard.kernel, *some(inputs, found, chosen))
 
 
