@@ -135,9 +135,7 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         (x, f"exchange {x.name}: {x.producer} -> {x.consumer}, named barrier {x.barrier}")
         for x in schedule.smem.exchanges.values()
     ]
-    told += [
-        (x, f"{x.name}, written and read by one role") for x in schedule.smem.scratches.values()
-    ]
+    told += [(x, f"{x.name}, written by one role") for x in schedule.smem.scratches.values()]
     lines += [f"{x.base:#07x}..{x.base + x.bytes - 1:#07x}  {what}" for x, what in told]
     for pipeline in schedule.smem.pipelines.values():
         what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
