@@ -17,7 +17,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def in_tensor_memory(k, s, operations):
-    """The schedule of `operations(k, s, softmax, feeder, sums)`."""
+    """The schedule of `operations(k, s, softmax, feeder, sums, kept)`."""
     softmax = s.role("softmax", warpgroups=1)
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True)
@@ -45,11 +45,13 @@ def in_tensor_memory(k, s, operations):
     S = s.columns("S", 32, slots=2)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
     s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+    # The rest has Q, as far as it fits: 6 of its tiles of 64 columns, the last ones.
+    kept = s.region("Q", 6 * 32, producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
-    d = operations(k, s, softmax, feeder, sums)
+    d = operations(k, s, softmax, feeder, sums, kept)
 
     with prologue(feeder):
         d.setup(feeder)
@@ -62,6 +64,7 @@ def in_tensor_memory(k, s, operations):
     with prologue(math):
         d.setup(math)
     for i in tiles(math):
+        d.keep_queries(i)
         d.qk(i)
         d.pv(i - 1)
         release(weights, i - 1)

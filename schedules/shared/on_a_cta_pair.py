@@ -28,7 +28,7 @@ def landing(s, name, whole, fed):
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def on_a_cta_pair(k, s, operations):
-    """The schedule of `operations(k, s, softmax, feeder, sums)`."""
+    """The schedule of `operations(k, s, softmax, feeder, sums, kept)`."""
     s.cta_cluster(2, pair=True)
     softmax = s.role("softmax", warpgroups=1)
     feeder = s.role("feeder", warpgroups=1)
@@ -60,11 +60,13 @@ def on_a_cta_pair(k, s, operations):
     S = s.columns("S", 32, slots=2)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
     s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+    # The rest has Q, as far as it fits: 6 of its tiles of 64 columns, the last ones.
+    kept = s.region("Q", 6 * 32, producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
-    d = operations(k, s, softmax, feeder, sums)
+    d = operations(k, s, softmax, feeder, sums, kept)
 
     with prologue(feeder):
         d.setup(feeder)
@@ -82,6 +84,7 @@ def on_a_cta_pair(k, s, operations):
     with prologue(math):
         d.setup(math)
     for i in tiles(math):
+        d.keep_queries(i)
         d.qk(i)
         release(keys, i)
         d.pv(i - 1)

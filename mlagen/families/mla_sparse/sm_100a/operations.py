@@ -44,6 +44,7 @@ PV = (
     Product(ROWS, 256, weights=True, b_major="mn"),
     Product(2 * ROWS, 256, cta_group=2, b_major="mn"),
 )
+BOX = 32  # columns of TMEM that 64 columns of Q take, two numbers a column
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
@@ -59,6 +60,7 @@ class SparsePrefill:
         softmax: WarpRole,
         feeder: WarpRole,
         o: TmemRegion,
+        kept: TmemRegion,
     ) -> None:
         if k.rows != "bf16" or k.dtype != "bf16":
             raise UnsupportedError(
@@ -90,7 +92,8 @@ class SparsePrefill:
             "causal": False, "shared_list": False, "tile_rows": TILE,
             "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
             "pair": self.pair,
-            "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
+            "scores": scores.columns[0], "o_region": o, "kept": kept,
+            "from_smem": len(query.tiles) - kept.columns // BOX, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
             "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
@@ -148,7 +151,7 @@ class SparsePrefill:
                     *by(softmax, "setup")),
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
-                *by(math, "qk"),
+                *by(math, "keep_queries", "qk"),
                 *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
@@ -178,10 +181,17 @@ class SparsePrefill:
 
     # ---- products ---------------------------------------------------------------------------
 
+    def keep_queries(self, tile: Tile) -> None:
+        """Copy the last columns of Q to TMEM, where products of the scores read them."""
+        self._record(
+            "keep_queries", tile, domain="first", uses=(Value(self.query.name),),
+            defines=(Value("Q"),), asynchronous=True,
+        )  # fmt: skip
+
     def qk(self, tile: Tile) -> None:
         """S = Q K^T."""
         self._record(
-            "qk", tile, uses=(Value(self.keys.name, tile), Value(self.query.name)),
+            "qk", tile, uses=(Value(self.keys.name, tile), Value(self.query.name), Value("Q")),
             defines=(Value(self.scores.name, tile),), asynchronous=True,
         )  # fmt: skip
 
