@@ -57,11 +57,13 @@ def on_a_cta_pair(k, s, operations):
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
-    S = s.columns("S", 32, slots=2)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
-    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
-    # The rest has Q, as far as it fits: 6 of its tiles of 64 columns, the last ones.
-    kept = s.region("Q", 6 * 32, producer=math.name, consumer=math.name)
+    S = s.columns("S", 32, slots=1)
+    scores = s.smem.pipeline(
+        "scores", S, producer=math.name, consumer=softmax.name, releases=len(softmax.warps)
+    )  # fmt: skip
+    # The rest has the last columns of Q, as many as fit: 7 tiles of 64.
+    kept = s.region("Q", 7 * 32, producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
@@ -95,6 +97,7 @@ def on_a_cta_pair(k, s, operations):
         d.setup(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
+        release(scores, i)
         d.row_maximum(i)
         d.load_list(i + 1)
         d.exponent(i)

@@ -71,10 +71,9 @@ class SparsePrefill:
         query, keys, weights, scores = (
             s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
         )
-        if keys.depth != scores.depth or weights.depth != 1:
+        if scores.depth != 1 or weights.depth != 1:
             raise ScheduleError(
-                f"{keys.depth} slots of keys, {scores.depth} of scores, {weights.depth} of P",
-                hint="scores have the slot of their keys; P has one",
+                f"{scores.depth} slots of scores, {weights.depth} of P", hint="each has one"
             )
         self.k, self.softmax, self.feeder, self.pair = k, softmax, feeder, s.smem.pair
         values = s.smem.pipelines.get("values", keys)  # of a pair they are tiles of their own
@@ -107,6 +106,7 @@ class SparsePrefill:
         s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(weights, self._mover(weights, "store_p"))
+        bind(scores, self._mover(scores, ""))
         for pipeline in {keys.name: keys, values.name: values}.values():
             if self.pair:
                 raw = s.smem.pipelines[f"raw {pipeline.name}"]
@@ -152,7 +152,7 @@ class SparsePrefill:
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
                 *by(math, "keep_queries", "qk"),
-                *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
+                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
