@@ -131,7 +131,7 @@ def test_inspect_prints_the_map(tmp_path: Path, capsys: Any) -> None:
     ("kernel", "name", "says"),
     [
         (GEMM, "fence_after", "reads C without tcgen05.fence::after_thread_sync once mma(i)"),
-        ("mla_sparse_prefill_sm100", "fence_before", "fence::before_thread_sync after rescale"),
+        ("mla_sparse_prefill_sm100", "fence_before", "fence::before_thread_sync after load_scores"),
         ("mla_sparse_prefill_sm100", "fence_after", "fence::after_thread_sync once"),
     ],
 )

@@ -75,6 +75,11 @@ class SparsePrefill:
             raise ScheduleError(
                 f"{scores.depth} slots of scores, {weights.depth} of P", hint="each has one"
             )
+        if kept.columns % BOX or kept.columns // BOX > len(query.tiles):
+            raise ScheduleError(
+                f"{kept.columns} columns of TMEM for Q",
+                hint=f"{BOX} for each of its {len(query.tiles)} tiles that products read there",
+            )
         self.k, self.softmax, self.feeder, self.pair = k, softmax, feeder, s.smem.pair
         values = s.smem.pipelines.get("values", keys)  # of a pair they are tiles of their own
         if (keys.tiles[0].rows, values is keys) != (TILE // (1 + self.pair), not self.pair):
@@ -90,9 +95,8 @@ class SparsePrefill:
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
             "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
-            "pair": self.pair,
-            "scores": scores.columns[0], "o_region": o, "kept": kept,
-            "from_smem": len(query.tiles) - kept.columns // BOX, "room": s.smem.scratches["of warps"],
+            "pair": self.pair, "from_smem": len(query.tiles) - kept.columns // BOX, "kept": kept,
+            "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
             "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
@@ -152,8 +156,8 @@ class SparsePrefill:
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
                 *by(math, "keep_queries", "qk"),
-                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum", "exponent", "rescale",
-                    "copy weights"),
+                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum",
+                    "exponent", "rescale", "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
             after=by(softmax, "finish"),
