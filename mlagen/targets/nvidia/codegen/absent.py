@@ -1,6 +1,5 @@
-"""Instructions of tcgen05 that the language does not have. The proof takes what it does not know for
-a product or a copy of the issuing role, which these are not: they also read or move columns of
-tensor memory that no operation names."""
+"""Instructions of tcgen05 that the language does not have: they read or move columns of tensor
+memory that no operation names, so the proof would not see them."""
 
 from __future__ import annotations
 
