@@ -3,6 +3,7 @@ the proof refuses without it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,16 @@ def test_who_goes_on_in_tensor_memory_fences(loops: Any) -> None:
     steps = loops[SOFTMAX].operations
     told = [after.access.target.ring for op, after in pairwise(steps) if op.name == "fence_before"]
     assert told == ["scores", "weights"]
+
+
+def test_no_fence_of_the_whole_gpu(tmp_path: Path) -> None:
+    """ptxas makes one of an arrival that says .release.cluster, and of a wait that says
+    .acquire.cluster an invalidation of L1: none stands in a loop."""
+    out = tmp_path / "out"
+    assert run(["build", NAME, "--set", "num_heads=128", "-o", str(out)]) == 0
+    text = (out / "kernel.ptx").read_text()
+    assert "mbarrier.arrive.shared::cluster" in text
+    assert not re.search(r"mbarrier\.\S*(release|acquire)\.cluster", text)
 
 
 def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:

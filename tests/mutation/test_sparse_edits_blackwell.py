@@ -93,15 +93,15 @@ PAIR = {
     "no fence after a wait": (r"tcgen05\.fence::after.*;", "", FINDING),
     "no fence before an arrival": (r"tcgen05\.fence::before.*;", "", FINDING),
     "rows that nobody hands on": (
-        r"@%first mbarrier\.arrive\.release\.cluster.*;", "", FINDING
+        r"@%first mbarrier\.arrive\.shared::cluster.*;", "", FINDING
     ),
     "rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive\.noinc.*;", "", FINDING),
     "arrivals that tell nothing": (
-        r"mbarrier\.arrive\.release\.cluster\.shared::cluster",
+        r"mbarrier\.arrive\.shared::cluster",
         "mbarrier.arrive.relaxed.cluster.shared::cluster", FINDING,
     ),
     "waits that learn nothing": (
-        r"try_wait\.parity\.acquire\.cluster", "try_wait.parity.relaxed.cluster", FINDING
+        r"try_wait\.parity\.shared::cta", "try_wait.parity.relaxed.cluster.shared::cta", FINDING
     ),
     "barriers that may not be there": (r"barrier\.cluster\.wait\.acquire;", "", FINDING),
     "heads of another block": (r"shl\.b32 %t, %t, 6;", "shl.b32 %t, %t, 5;", WRONG),
