@@ -3,11 +3,12 @@ products, whose sums lie in tensor memory.
 
 | feeder, tile i            | math, tile i             | softmax, tile i                  |
 |---------------------------|--------------------------|----------------------------------|
-| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM, mask, maxima     |
-| load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
+| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM; give S back      |
+| load the list of tile i+1 | O += P(i-1) V(i-1)       | mask, maxima, P(i) in registers  |
 |                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-While the softmax of a tile is computed, the next one's scores are multiplied.
+While the softmax of a tile is computed, the next one's scores are multiplied. Before the first tile
+math copies most of Q to TMEM, so that products need not read it from SMEM again for every tile.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles

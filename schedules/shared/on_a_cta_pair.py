@@ -3,13 +3,14 @@ products, 64 in each block. One thread of the leader issues products for both.
 
 | feeder of either block, tile i      | math of the leader, tile i | softmax of either, tile i    |
 |-------------------------------------|----------------------------|------------------------------|
-| half of the keys of K(i+1) to SMEM  | S(i) = Q K(i)^T            | S(i) from TMEM, mask, maxima |
-| hand K(i) on to the leader          | give K(i) back             | P(i) in registers            |
+| half of the keys of K(i+1) to SMEM  | S(i) = Q K(i)^T            | S(i) from TMEM; give S back  |
+| hand K(i) on to the leader          | give K(i) back             | mask, maxima, P(i)           |
 | half of the columns of V(i+1)       | O += P(i-1) V(i-1)         | O *= alpha in TMEM           |
 | hand V(i) on                        | give P and V of i-1 back   | P(i) to SMEM                 |
 
 cp.async completes barriers of the own block: so rows land in `raw` pipelines, in the same place,
-and the feeder hands them on to the leader when it has asked for those of the tile after.
+and the feeder hands them on to the leader when it has asked for those of the tile after. Before the
+first tile math copies most of Q to TMEM, in both blocks.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles

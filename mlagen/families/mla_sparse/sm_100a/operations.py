@@ -4,7 +4,8 @@ A block has up to 64 heads of a query, and all keys of its list, 64 a tile. S = 
 columns of a row, O += P V over the first 512 of the same rows. Products are `tcgen05.mma.ws` of 64
 rows, or of 128 rows of a CTA pair, 64 in each. Sums of either are folded: a row's first half of
 columns lies in one of lanes 0 to 63, the other half in the lane 64 further. So two threads share a
-head: each has half of a tile's keys, and half of each 256 columns of O.
+head: each has half of a tile's keys, and half of each 256 columns of O. The last columns of Q are
+copied to tensor memory once, to both halves of the lanes, where products find them as operand A.
 
 Of a pair, either block has half of a tile's keys as K, and of all of them half of each 256 columns
 as V: its halves of the operand B of the pair's products. Rows arrive by cp.async, which completes
