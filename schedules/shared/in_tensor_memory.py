@@ -18,7 +18,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def in_tensor_memory(k, s, operations):
-    """The schedule of `operations(k, s, softmax, feeder, sums, kept)`."""
+    """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     softmax = s.role("softmax", warpgroups=1)
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True)
@@ -48,13 +48,13 @@ def in_tensor_memory(k, s, operations):
     scores = s.smem.pipeline(
         "scores", S, producer=math.name, consumer=softmax.name, releases=len(softmax.warps)
     )  # fmt: skip
-    # The rest has the last columns of Q, as many as fit: 7 tiles of 64.
-    kept = s.region("Q", 7 * 32, producer=math.name, consumer=math.name)
+    # The rest has the last tiles of Q, as many as fit, 32 columns each.
+    s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
-    d = operations(k, s, softmax, feeder, sums, kept)
+    d = operations(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)

@@ -116,7 +116,7 @@ REFUSED = [
     ('s.columns("S", 32, slots=1)', 's.columns("S", 64, slots=1)', "224 columns on top of 320"),
     ('s.columns("S", 32, slots=1)', 's.columns("S", 32, slots=0)', "a ring has 1 or more"),
     ('"scores", S, producer', '"scores", S, K[0], producer', "K0 in SMEM, S in TMEM"),
-    ('s.region("Q", 7 * 32,', 's.region("Q", 40,', "40 columns of TMEM for Q"),
+    ('s.region("Q", 32 * min(columns, 7),', 's.region("Q", 40,', "40 columns of TMEM for Q"),
     ("        d.keep_queries(i)\n", "", "'keep_queries' of role math is missing"),
     ("        d.keep_queries(i)\n        d.qk(i)\n", "        d.qk(i)\n        d.keep_queries(i)\n",
      "uses Q before it is full"),

@@ -52,7 +52,8 @@ OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 class SparsePrefill:
     """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores; of
-    a CTA pair also raw: keys before the leader knows of them), sums `o` and registers (s, p, o)."""
+    a CTA pair also raw: keys before the leader knows of them), sums `o`, the region Q of what is
+    copied of the queries, and registers (s, p, o)."""
 
     def __init__(
         self,
@@ -61,7 +62,6 @@ class SparsePrefill:
         softmax: WarpRole,
         feeder: WarpRole,
         o: TmemRegion,
-        kept: TmemRegion,
     ) -> None:
         if k.rows != "bf16" or k.dtype != "bf16":
             raise UnsupportedError(
@@ -72,6 +72,7 @@ class SparsePrefill:
         query, keys, weights, scores = (
             s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
         )
+        kept = s.tmem.regions["Q"]
         if scores.depth != 1 or weights.depth != 1:
             raise ScheduleError(
                 f"{scores.depth} slots of scores, {weights.depth} of P", hint="each has one"
