@@ -1,12 +1,12 @@
 """Sparse prefill for sm_100a of ours beside FlashMLA's: errors, executed work, and a bound by pipe.
 
     MLAGEN_FOREIGN_PTX=FOLDER python benchmarks/mla_sparse_vs_flashmla_sm100.py [--heads 64 128]
-        [--topk 1024 2048] [--json]
+        [--topk 1024 2048] [--only mlagen] [--json]
 
-FOLDER holds FlashMLA's kernels as PTX (docs/foreign_ptx.md). Both get the same arrays: one query,
-standard normal bf16 numbers, rows of 576 columns, all places of the list valid, a sink. Work is
-what 64 more keys cost all blocks of the query: the difference of two lists, divided. Errors are
-those of O against fp64, as parts of what the formats allow.
+FOLDER holds FlashMLA's kernels as PTX (docs/foreign_ptx.md); ours alone need none. Both get the
+same arrays: one query, standard normal bf16 numbers, rows of 576 columns, all places of the list
+valid, a sink. Work is what 64 more keys cost all blocks of the query: the difference of two lists,
+divided. Errors are those of O against fp64, as parts of what the formats allow.
 
 The bound is a PREDICTION, of no chip's time: the clocks that each pipe of an SM would be busy for
 64 keys if it did nothing else and were never late. `RATES` has the rates and where they are
@@ -47,14 +47,24 @@ class Rate:
 
 
 _FA4 = "FlashAttention-4, arXiv 2603.05451"
-_GUIDE = "CUDA C++ Programming Guide, arithmetic throughput of compute capability 10.0"
+_CORNELL = (
+    "Cornell Virtual Workshop, Inside a Blackwell B200 SM "
+    "(cvw.cac.cornell.edu/gpu-architecture/horizon-gpus-blackwell-b200/b200_sm)"
+)
 RATES = {
     "tensor": Rate(8192, "floating-point operations of bf16", f"{_FA4}; data sheet: 2,250 TFLOP/s"),
-    "SMEM": Rate(128, "bytes", f"{_FA4}; measured by SemiAnalysis, 31 March 2026"),
-    "ex2": Rate(16, "lanes", f"{_FA4}; {_GUIDE}"),
-    "fp32": Rate(128, "lanes of fma, mul and add", _GUIDE),
-    "issue": Rate(4, "warp instructions", "an SM has four schedulers: CUDA C++ Programming Guide"),
-}
+    "SMEM": Rate(
+        128, "bytes",
+        f"{_FA4}; measured with operands of products by SemiAnalysis, Dissecting Nvidia Blackwell, "
+        "31 March 2026. That fetched rows and threads share it is an assumption",
+    ),
+    "ex2": Rate(16, "lanes", _FA4),
+    "fp32": Rate(
+        128, "lanes of fma, mul and add",
+        f"{_CORNELL}. That an f32x2 is two of them is an assumption",
+    ),
+    "issue": Rate(4, "warp instructions", f"{_CORNELL}: four processing blocks, a warp each"),
+}  # fmt: skip
 
 
 def constants(entry: Any) -> dict[str, int]:
@@ -250,7 +260,10 @@ ROWS = (
     "bytes fetched", "SMEM of products", "SMEM of threads", "mbarrier arrivals", "mbarrier waits",
     "named barriers", "issue",
 )  # fmt: skip
-TITLES = {"ex2": "ex2, lanes", "fp32": "fp32, lanes", "issue": "warp instructions, all"}
+TITLES = {
+    "ex2": "ex2, lanes", "fp32": "fp32, lanes", "mbarrier waits": "mbarrier waits, each try",
+    "named barriers": "named barriers, bar.warp.sync", "issue": "warp instructions, all",
+}  # fmt: skip
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -284,22 +297,27 @@ def told(found: list[Told]) -> str:
     ])  # fmt: skip
 
 
+RUNS = {"FlashMLA": theirs, "mlagen": ours}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--heads", type=int, nargs="+", default=[64, 128], choices=[64, 128])
     parser.add_argument("--topk", type=int, nargs=2, default=[1024, 2048], metavar=("N", "M"))
+    parser.add_argument("--only", choices=RUNS, help="one of the two kernels")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if VARIABLE not in os.environ:
-        parser.error(f"${VARIABLE} names no folder with FlashMLA's kernels as PTX")
+    asked = [options.only] if options.only else [*RUNS]
+    if "FlashMLA" in asked and VARIABLE not in os.environ:
+        parser.error(
+            f"${VARIABLE} names no folder with FlashMLA's kernels as PTX; --only mlagen needs none"
+        )
     fewer, more = options.topk
     if not 0 < fewer < more <= CACHE or fewer % 128 or more % 128:
         parser.error(f"--topk {fewer} {more}: two multiples of 128 in ascending order to {CACHE}")
     sys.path.insert(0, str(FOREIGN))
     found = [
-        compared(who, run, heads, fewer, more)
-        for heads in options.heads
-        for who, run in (("FlashMLA", theirs), ("mlagen", ours))
+        compared(who, RUNS[who], heads, fewer, more) for heads in options.heads for who in asked
     ]
     if options.json:
         rates = {name: asdict(rate) for name, rate in RATES.items()}

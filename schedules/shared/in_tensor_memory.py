@@ -3,11 +3,12 @@ products, whose sums lie in tensor memory.
 
 | feeder, tile i            | math, tile i             | softmax, tile i                  |
 |---------------------------|--------------------------|----------------------------------|
-| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM, mask, maxima     |
-| load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
+| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM; give S back      |
+| load the list of tile i+1 | O += P(i-1) V(i-1)       | mask, maxima, P(i) in registers  |
 |                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-While the softmax of a tile is computed, the next one's scores are multiplied.
+While the softmax of a tile is computed, the next one's scores are multiplied. Before the first tile
+math copies most of Q to TMEM, so that products need not read it from SMEM again for every tile.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -42,9 +43,13 @@ def in_tensor_memory(k, s, operations):
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
-    S = s.columns("S", 32, slots=2)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
-    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+    S = s.columns("S", 32, slots=1)
+    scores = s.smem.pipeline(
+        "scores", S, producer=math.name, consumer=softmax.name, releases=len(softmax.warps)
+    )  # fmt: skip
+    # The rest has the last tiles of Q, as many as fit, 32 columns each.
+    s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
@@ -62,6 +67,7 @@ def in_tensor_memory(k, s, operations):
     with prologue(math):
         d.setup(math)
     for i in tiles(math):
+        d.keep_queries(i)
         d.qk(i)
         d.pv(i - 1)
         release(weights, i - 1)
@@ -71,6 +77,7 @@ def in_tensor_memory(k, s, operations):
         d.setup(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
+        release(scores, i)
         d.row_maximum(i)
         d.load_list(i + 1)
         d.exponent(i)

@@ -3,13 +3,14 @@ products, 64 in each block. One thread of the leader issues products for both.
 
 | feeder of either block, tile i      | math of the leader, tile i | softmax of either, tile i    |
 |-------------------------------------|----------------------------|------------------------------|
-| half of the keys of K(i+1) to SMEM  | S(i) = Q K(i)^T            | S(i) from TMEM, mask, maxima |
-| hand K(i) on to the leader          | give K(i) back             | P(i) in registers            |
+| half of the keys of K(i+1) to SMEM  | S(i) = Q K(i)^T            | S(i) from TMEM; give S back  |
+| hand K(i) on to the leader          | give K(i) back             | mask, maxima, P(i)           |
 | half of the columns of V(i+1)       | O += P(i-1) V(i-1)         | O *= alpha in TMEM           |
 | hand V(i) on                        | give P and V of i-1 back   | P(i) to SMEM                 |
 
 cp.async completes barriers of the own block: so rows land in `raw` pipelines, in the same place,
-and the feeder hands them on to the leader when it has asked for those of the tile after.
+and the feeder hands them on to the leader when it has asked for those of the tile after. Before the
+first tile math copies most of Q to TMEM, in both blocks.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -57,9 +58,13 @@ def on_a_cta_pair(k, s, operations):
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
-    S = s.columns("S", 32, slots=2)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
-    s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
+    S = s.columns("S", 32, slots=1)
+    scores = s.smem.pipeline(
+        "scores", S, producer=math.name, consumer=softmax.name, releases=len(softmax.warps)
+    )  # fmt: skip
+    # The rest has the last tiles of Q, as many as fit, 32 columns each.
+    s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 16, "P as bf16")
@@ -82,6 +87,7 @@ def on_a_cta_pair(k, s, operations):
     with prologue(math):
         d.setup(math)
     for i in tiles(math):
+        d.keep_queries(i)
         d.qk(i)
         release(keys, i)
         d.pv(i - 1)
@@ -92,6 +98,7 @@ def on_a_cta_pair(k, s, operations):
         d.setup(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
+        release(scores, i)
         d.row_maximum(i)
         d.load_list(i + 1)
         d.exponent(i)

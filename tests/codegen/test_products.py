@@ -23,6 +23,7 @@ from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
         ({"rows": 64, "columns": 64, "a": "bf16", "b": "fp16"}, "both the same"),
         ({"rows": 64, "columns": 64, "a": "fp8_e4m3"}, "kind::f8f6f4 has fp8_e4m3, fp8_e5m2"),
         ({"rows": 64, "columns": 64, "a": "fp64", "b": "fp64"}, "a product of fp64"),
+        ({"rows": 128, "columns": 64, "a": "mxf4", "b": "mxf4"}, "a product of mxf4"),
         ({"rows": 64, "columns": 64, "sums": "bf16"}, "sums in bf16; kind::f16 has fp16, fp32"),
     ],
 )

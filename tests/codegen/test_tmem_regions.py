@@ -131,7 +131,7 @@ def test_inspect_prints_the_map(tmp_path: Path, capsys: Any) -> None:
     ("kernel", "name", "says"),
     [
         (GEMM, "fence_after", "reads C without tcgen05.fence::after_thread_sync once mma(i)"),
-        ("mla_sparse_prefill_sm100", "fence_before", "fence::before_thread_sync after rescale"),
+        ("mla_sparse_prefill_sm100", "fence_before", "fence::before_thread_sync after load_scores"),
         ("mla_sparse_prefill_sm100", "fence_after", "fence::after_thread_sync once"),
     ],
 )
@@ -161,6 +161,36 @@ def test_a_load_that_is_not_waited_for(tmp_path: Path, capsys: Any) -> None:
     assert run(["build", str(GEMM), "--templates", str(tmp_path / "own"), *out]) != 0
     said = " ".join(capsys.readouterr().err.split())
     assert "error[tensor-wait]" in said and "tcgen05.wait::ld must follow it" in said
+
+
+PRODUCT = "{{ product.opcode }} "
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale ", "scales of blocks"),
+        ("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X ", "scales of blocks"),
+        ("tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X ", "scales of blocks"),
+        ("tcgen05.mma.sp.cta_group::1.kind::f16 ", "sparse products"),
+        ("tcgen05.mma.cta_group::1.kind::f16.ashift ", "operands that are shifted"),
+        (
+            "tcgen05.shift.cta_group::1.down [{{ tmem }}];\n" + PRODUCT,
+            "rows that are shifted in tensor memory",
+        ),
+    ],
+)
+def test_what_is_not_in_the_language(line: str, says: str, tmp_path: Path, capsys: Any) -> None:
+    own = tmp_path / "own" / "sm_100a" / "gemm"
+    own.mkdir(parents=True)
+    mma = (EXAMPLES / "templates" / "sm_100a" / "gemm" / "mma.ptx.j2").read_text()
+    assert mma.count(PRODUCT) == 1
+    (own / "mma.ptx.j2").write_text(mma.replace(PRODUCT, line))
+    out = ["--target", "sm_100a", "-o", str(tmp_path / "out")]
+    assert run(["build", str(GEMM), "--templates", str(tmp_path / "own"), *out]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "error[not-in-language]" in said and "are not in the language" in said and says in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_around_the_allocation(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from running import Ran, kernel, run
@@ -192,13 +194,30 @@ def test_columns_are_used_behind_their_allocation() -> None:
         assert "tcgen05.st" in found.text and "tcgen05.alloc" in found.other
 
 
+SCALED = "tcgen05.mma.cta_group::1.kind::{} [%r1], %rd1, %rd2, %r2, [%r3], [%r4], %p1;"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (SCALED.format("mxf8f6f4.block_scale"), "products with scales of blocks"),
+        (SCALED.format("mxf4.block_scale.scale_vec::2X"), "products with scales of blocks"),
+        (SCALED.format("mxf4nvf4.block_scale.scale_vec::4X"), "products with scales of blocks"),
+        ("tcgen05.shift.cta_group::1.down [%r1];", "no source says which row goes where"),
+        ("tcgen05.shift.cta_group::2.down [%r1];", "no source says which row goes where"),
+    ],
+)
+def test_block_scales_and_shifts_are_refused_by_name(line: str, why: str) -> None:
+    name = line.split()[0]
+    with pytest.raises(UnsupportedError, match=rf"line \d+: .* {re.escape(name)}: {why}"):
+        run(text(line, parameters=""))
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale [%r1], %rd1, %rd2, %r2, [%r3], [%r4], 1",
         "tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, 1;",
         "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, 1, %rd3;",
-        "tcgen05.shift.cta_group::1.down [%r1];",
         "tcgen05.cp.cta_group::1.128x256b.b8x16.b6x16_p32 [%r1], %rd1;",
         "tcgen05.cp.cta_group::1.4x256b [%r1], %rd1;",
         "tcgen05.ld.sync.aligned.16x256b.x64.b32 {%r1}, [%r2];",

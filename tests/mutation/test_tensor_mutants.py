@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 from unittest.mock import patch
@@ -34,13 +35,18 @@ def test_what_is_made(heads):
     made = list(tensor_mutants(Kernel(text, entry)))
     assert len({mutant.name for mutant in made}) == len(made)
     count = Counter(mutant.operator for mutant in made)
-    for word in ("commit", "wait::ld", "wait::st", "dealloc", "fence::after_thread_sync"):
-        assert count[f"{word} removed"] == text.count(f"tcgen05.{word}")
-    products = text.count("tcgen05.mma")
-    assert count["A: start + 16 bytes"] == count["another N"] == products
+    for word in ("commit", "cp", "wait::ld", "wait::st", "dealloc", "fence::after_thread_sync"):
+        assert count[f"{word} removed"] == len(re.findall(rf"tcgen05\.{word}[.;]", text))
+    products, copies = text.count("tcgen05.mma"), text.count("tcgen05.cp.")
+    kept = len(re.findall(r"tcgen05\.mma\S+ \[[^\]]+\], \[", text))  # A in tensor memory
+    assert copies and 0 < kept < products
+    assert count["another N"] == count["B: start + 16 bytes"] == products
+    assert count["A: start + 16 bytes"] == products - kept
+    assert count["A: one column further"] == kept
+    assert count["copied from: start + 16 bytes"] == copies
     touching = text.count("tcgen05.ld") + text.count("tcgen05.st")
     assert count["lanes of the next warp"] == touching
-    assert count["one column further"] == touching + products
+    assert count["one column further"] == touching + products + copies
     assert count["for the leader alone"] == text.count("multicast::cluster")
     for mutant in made[:: len(made) // 6]:
         assert read_ptx(mutant.apply(text)).entries, mutant.described

@@ -15,7 +15,7 @@ from mlagen.ptx import Instruction
 
 # By the word behind tcgen05, of which class its removal is.
 _REMOVED = {
-    "commit": "waits", "wait::ld": "waits", "wait::st": "waits", "dealloc": "waits",
+    "commit": "waits", "cp": "copies", "wait::ld": "waits", "wait::st": "waits", "dealloc": "waits",
     "fence::before_thread_sync": "fences", "fence::after_thread_sync": "fences",
 }  # fmt: skip
 _ADDRESS = re.compile(r"\[\s*([^\]+,]+?)\s*(?:\+\s*(-?\d+)\s*)?\]")
@@ -43,8 +43,10 @@ def tensor_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
             yield kernel.mutant(_REMOVED[word], f"{word} removed", instruction, "")
         if word == "commit" and "multicast::cluster" in instruction.parts:
             yield from _masks(kernel, instruction)
-        if word in ("ld", "st", "mma"):
+        if word in ("ld", "st", "mma", "cp"):
             yield from _places(kernel, instruction)
+        if word == "cp":
+            yield from _fields(kernel, instruction, 1, "copied from")
         if word == "mma":
             yield from _operands(kernel, instruction)
 
@@ -68,11 +70,25 @@ def _places(kernel: Kernel, instruction: Instruction) -> Iterator[PtxMutant]:
     if found is None:
         return
     for what, step in (("one column further", 1), ("lanes of the next warp", LANES)):
-        if step == LANES and instruction.parts[1] == "mma":
+        if step == LANES and instruction.parts[1] in ("mma", "cp"):
             continue
-        further = f"[{found[1]} + {int(found[2] or 0) + step}]"
-        text = with_operand(source, place, further)
+        text = with_operand(source, place, _further(found, step))
         yield kernel.mutant("descriptors", what, instruction, text)
+
+
+def _further(found: re.Match[str], step: int) -> str:
+    """An address of tensor memory that goes `step` on."""
+    return f"[{found[1]} + {int(found[2] or 0) + step}]"
+
+
+def _fields(
+    kernel: Kernel, instruction: Instruction, number: int, what: str
+) -> Iterator[PtxMutant]:
+    """Fields of the matrix descriptor that operand `number` is."""
+    source = kernel.source(instruction)
+    for field, change in _FIELDS.items():
+        text = moved_operand(source, split_operands(source)[number], 64, change)
+        yield kernel.mutant("descriptors", f"{what}: {field}", instruction, text)
 
 
 def _operands(kernel: Kernel, product: Instruction) -> Iterator[PtxMutant]:
@@ -80,12 +96,12 @@ def _operands(kernel: Kernel, product: Instruction) -> Iterator[PtxMutant]:
     where they are added to, and added to where they begin."""
     source = kernel.source(product)
     places = split_operands(source)
-    for number, place in enumerate(places[1:3]):
-        if source[place[0]] == "[":
-            continue  # A in tensor memory
-        for field, change in _FIELDS.items():
-            text = moved_operand(source, place, 64, change)
-            yield kernel.mutant("descriptors", f"{'AB'[number]}: {field}", product, text)
+    if found := _ADDRESS.fullmatch(source[slice(*places[1])]):  # A in tensor memory
+        text = with_operand(source, places[1], _further(found, 1))
+        yield kernel.mutant("descriptors", "A: one column further", product, text)
+    else:
+        yield from _fields(kernel, product, 1, "A")
+    yield from _fields(kernel, product, 2, "B")
     word = product.operands[3]
     if isinstance(word, int):
         for field, bit in _WORD.items():

@@ -4,7 +4,8 @@ A block has up to 64 heads of a query, and all keys of its list, 64 a tile. S = 
 columns of a row, O += P V over the first 512 of the same rows. Products are `tcgen05.mma.ws` of 64
 rows, or of 128 rows of a CTA pair, 64 in each. Sums of either are folded: a row's first half of
 columns lies in one of lanes 0 to 63, the other half in the lane 64 further. So two threads share a
-head: each has half of a tile's keys, and half of each 256 columns of O.
+head: each has half of a tile's keys, and half of each 256 columns of O. The last columns of Q are
+copied to tensor memory once, to both halves of the lanes, where products find them as operand A.
 
 Of a pair, either block has half of a tile's keys as K, and of all of them half of each 256 columns
 as V: its halves of the operand B of the pair's products. Rows arrive by cp.async, which completes
@@ -44,13 +45,15 @@ PV = (
     Product(ROWS, 256, weights=True, b_major="mn"),
     Product(2 * ROWS, 256, cta_group=2, b_major="mn"),
 )
+BOX = 32  # columns of TMEM that 64 columns of Q take, two numbers a column
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 
 class SparsePrefill:
     """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores; of
-    a CTA pair also raw: keys before the leader knows of them), sums `o` and registers (s, p, o)."""
+    a CTA pair also raw: keys before the leader knows of them), sums `o`, the region Q of what is
+    copied of the queries, and registers (s, p, o)."""
 
     def __init__(
         self,
@@ -69,10 +72,15 @@ class SparsePrefill:
         query, keys, weights, scores = (
             s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
         )
-        if keys.depth != scores.depth or weights.depth != 1:
+        kept = s.tmem.regions["Q"]
+        if scores.depth != 1 or weights.depth != 1:
             raise ScheduleError(
-                f"{keys.depth} slots of keys, {scores.depth} of scores, {weights.depth} of P",
-                hint="scores have the slot of their keys; P has one",
+                f"{scores.depth} slots of scores, {weights.depth} of P", hint="each has one"
+            )
+        if kept.columns % BOX or kept.columns // BOX > len(query.tiles):
+            raise ScheduleError(
+                f"{kept.columns} columns of TMEM for Q",
+                hint=f"{BOX} for each of its {len(query.tiles)} tiles that products read there",
             )
         self.k, self.softmax, self.feeder, self.pair = k, softmax, feeder, s.smem.pair
         values = s.smem.pipelines.get("values", keys)  # of a pair they are tiles of their own
@@ -89,7 +97,7 @@ class SparsePrefill:
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
             "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
-            "pair": self.pair,
+            "pair": self.pair, "from_smem": len(query.tiles) - kept.columns // BOX, "kept": kept,
             "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
             "rows_apart": feeder.threads // LANES_A_ROW,
             "fetched": TILE * LANES_A_ROW // feeder.threads,
@@ -104,6 +112,7 @@ class SparsePrefill:
         s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(weights, self._mover(weights, "store_p"))
+        bind(scores, self._mover(scores, ""))
         for pipeline in {keys.name: keys, values.name: values}.values():
             if self.pair:
                 raw = s.smem.pipelines[f"raw {pipeline.name}"]
@@ -148,9 +157,9 @@ class SparsePrefill:
                     *by(softmax, "setup")),
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
-                *by(math, "qk"),
-                *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
-                    "copy weights"),
+                *by(math, "keep_queries", "qk"),
+                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum",
+                    "exponent", "rescale", "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
             after=by(softmax, "finish"),
@@ -178,10 +187,17 @@ class SparsePrefill:
 
     # ---- products ---------------------------------------------------------------------------
 
+    def keep_queries(self, tile: Tile) -> None:
+        """Copy the last columns of Q to TMEM, where products of the scores read them."""
+        self._record(
+            "keep_queries", tile, domain="first", uses=(Value(self.query.name),),
+            defines=(Value("Q"),), asynchronous=True,
+        )  # fmt: skip
+
     def qk(self, tile: Tile) -> None:
         """S = Q K^T."""
         self._record(
-            "qk", tile, uses=(Value(self.keys.name, tile), Value(self.query.name)),
+            "qk", tile, uses=(Value(self.keys.name, tile), Value(self.query.name), Value("Q")),
             defines=(Value(self.scores.name, tile),), asynchronous=True,
         )  # fmt: skip
 

@@ -45,11 +45,7 @@ def wait_for(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     full = what == "full"
     # What ordinary instructions wrote went through another proxy than the one that products read.
     fence = full and pipeline.producer_threads > 0 and not pipeline.fenced
-    # What threads of both blocks of a CTA pair arrive at.
-    across = pipeline.pair == ("to leader" if full else "from leader")
-    context = {
-        "barrier": pipeline.full if full else pipeline.empty, "fence": fence, "across": across
-    }  # fmt: skip
+    context = {"barrier": pipeline.full if full else pipeline.empty, "fence": fence}
     return derived(user, f"wait_{what}", pipeline.name, context, "wait")
 
 

@@ -9,6 +9,7 @@ from math import lcm
 
 from mlagen.codegen.dataflow import Effect
 from mlagen.dsl import Operation
+from mlagen.targets.nvidia.codegen.absent import absent
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
@@ -80,6 +81,8 @@ class Touches:
                     "wrong-slot", op, "is not printed alike everywhere: in the loop it is for any "
                     "tile, so nothing of it may depend on which one"
                 )  # fmt: skip
+            if wrong := absent(text):
+                raise Refused("not-in-language", op, wrong)
             if left := _in_flight(text):
                 raise Refused(
                     "tensor-wait", op, f"ends with a {left} in flight: tcgen05.wait::{left[-2:]} "
