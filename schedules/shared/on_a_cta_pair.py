@@ -34,8 +34,8 @@ def on_a_cta_pair(k, s, operations):
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True, leader=True)
 
-    # SMEM: rows of 64 columns in the 128-byte swizzle.
-    columns, values = k.d_qk // 64, k.d_v // 128
+    # SMEM: rows of 128 bytes in the 128-byte swizzle.
+    columns, values = -(-k.d_qk * k.product_bytes // 128), k.d_v * k.product_bytes // 256
     Q, P, K, V = (
         [s.smem.tile(f"{name}{n}", of, rows=rows, row_bytes=128, slots=slots) for n in range(count)]
         for name, of, count, rows, slots in (
@@ -62,7 +62,7 @@ def on_a_cta_pair(k, s, operations):
     s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
-    s.named("p", ".b32", 16, "P as bf16")
+    s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 

@@ -13,6 +13,7 @@ WIDTHS = (576, 512)
 MAX_HEADS = 128
 Q_DTYPES = ("bf16", "fp8_e4m3")
 OUTPUT_DTYPES = ("bf16",)
+COMPUTE = ("bf16", "fp8")
 
 
 class Common(Protocol):
@@ -52,3 +53,18 @@ def check_common(problem: Common, rows: tuple[str, ...]) -> None:
         if value not in legal:
             raise ConfigError(f"{name}={value} is not supported", hint=f"{name} is {listed(legal)}")
     row_format(problem.rows, problem.d_qk, rows)
+
+
+def check_compute(compute: str, dtype: str, rows: str) -> None:
+    """ConfigError unless products are of `compute` over queries and rows of these types."""
+    if compute not in COMPUTE:
+        raise ConfigError(
+            f"compute={compute} is not supported", hint=f"compute is {listed(COMPUTE)}"
+        )
+    if compute == "fp8" and (dtype, rows) != ("fp8_e4m3", "e4m3"):
+        raise ConfigError(
+            f"compute=fp8 does not go with dtype={dtype}, rows={rows}",
+            hint="products of e4m3 are of dtype=fp8_e4m3 and rows=e4m3, one scale for each: with "
+            "scales of rows or of columns P times a scale may leave e4m3's range; compute=bf16 "
+            "takes them",
+        )

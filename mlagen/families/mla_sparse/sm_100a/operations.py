@@ -26,7 +26,7 @@ import struct
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.order import SELDOM_MOVED
+from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError, UnsupportedError
@@ -38,12 +38,7 @@ from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
-QK = Product(ROWS, TILE, weights=True), Product(2 * ROWS, TILE, cta_group=2)
-# Of 256 columns of values.
-PV = (
-    Product(ROWS, 256, weights=True, b_major="mn"),
-    Product(2 * ROWS, 256, cta_group=2, b_major="mn"),
-)
+VALUES = 256  # columns of them that a product has
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
@@ -60,10 +55,10 @@ class SparsePrefill:
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        if k.rows != "bf16" or k.dtype != "bf16":
+        if (k.rows != "bf16" or k.dtype != "bf16") and k.compute != "fp8":
             raise UnsupportedError(
-                f"rows={k.rows}, dtype={k.dtype} on sm_100a",
-                hint="rows and queries are bf16 there",
+                f"rows={k.rows}, dtype={k.dtype}, compute={k.compute} on sm_100a",
+                hint="rows and queries are bf16 there, or both e4m3 with compute=fp8",
             )
         _check_roles(s, softmax, feeder)
         query, keys, weights, scores = (
@@ -84,7 +79,9 @@ class SparsePrefill:
         self.query, self.keys, self.values = query, keys, values
         self.weights, self.scores = weights, scores
         apart = values.tiles[1].base - values.tiles[0].base
-        qk, pv = QK[self.pair], PV[self.pair]
+        order = OF_E4M3 if k.compute == "fp8" else SELDOM_MOVED
+        qk, pv = products(k.compute, self.pair)
+        half = VALUES // 2 * k.product_bytes  # bytes of a row of V that a block of a pair has
         self.supply: dict[str, Any] = {
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
@@ -95,8 +92,14 @@ class SparsePrefill:
             "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
             "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
-            "qk": qk, "pv": pv, "value_columns": pv.columns, "slack": SELDOM_MOVED.slack,
-            "slack_bits": f"0f{struct.pack('>f', SELDOM_MOVED.slack).hex().upper()}",
+            "qk": qk, "pv": pv, "value_columns": VALUES,
+            "element_bytes": k.product_bytes, "row_bytes": k.d_qk * k.product_bytes,
+            "value_bytes": [
+                at + n for at in range(0, k.d_v * k.product_bytes, 2 * half)
+                for n in range(0, half, 128)
+            ],
+            "bias": order.bias, "bias_bits": _fp32(order.bias),
+            "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
         self._registers(s)
@@ -249,6 +252,20 @@ class SparsePrefill:
             name, f"mla_sparse/in_tensor/{template or name}.ptx.j2", tile,
             lambda at: {**supply, "first": at.first}, **own,
         )  # fmt: skip
+
+
+def products(compute: str, pair: bool) -> tuple[Product, Product]:
+    """Q K^T, and P V of 256 columns of values."""
+    element = "fp8_e4m3" if compute == "fp8" else "bf16"
+    form: dict[str, Any] = {"cta_group": 2} if pair else {"weights": True}
+    form |= {"a": element, "b": element}
+    heads = ROWS * (1 + pair)
+    return Product(heads, TILE, **form), Product(heads, VALUES, b_major="mn", **form)
+
+
+def _fp32(number: int) -> str:
+    """A number as PTX writes its bits."""
+    return f"0f{struct.pack('>f', number).hex().upper()}"
 
 
 def _check_roles(s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
