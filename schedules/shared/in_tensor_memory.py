@@ -24,11 +24,11 @@ def in_tensor_memory(k, s, operations):
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle. K and V are the same bytes. What is left of a
     # row of e4m3 is half of a tile's width, and so are its weights.
-    columns = -(-k.d_qk * k.product_bytes // 128)
+    columns, ring = -(-k.d_qk * k.product_bytes // 128), 4 // k.product_bytes
     Q, K, P = (
         [s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots) for n in range(of)]
         for name, tensor, of, slots in (
-            ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
+            ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
@@ -43,7 +43,7 @@ def in_tensor_memory(k, s, operations):
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
-    S = s.columns("S", 32, slots=2)
+    S = s.columns("S", 32, slots=ring)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
     s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
 

@@ -19,7 +19,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 def landing(s, name, whole, fed):
     """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
-    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=2, over=x)
+    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=x.slots, over=x)
              for n, x in enumerate(whole.tiles))  # fmt: skip
     return s.smem.pipeline(
         f"raw {whole.name}", *tiles, consumer=fed["producer"], within=whole, **fed
@@ -36,11 +36,12 @@ def on_a_cta_pair(k, s, operations):
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle.
     columns, values = -(-k.d_qk * k.product_bytes // 128), k.d_v * k.product_bytes // 256
+    ring = 4 // k.product_bytes
     Q, P, K, V = (
         [s.smem.tile(f"{name}{n}", of, rows=rows, row_bytes=128, slots=slots) for n in range(count)]
         for name, of, count, rows, slots in (
             ("Q", "q", columns, 64, 1), ("P", "softmax", 1, 64, 1),
-            ("K", "cache", columns, 32, 2), ("V", "cache", values, 64, 2),
+            ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
@@ -57,7 +58,7 @@ def on_a_cta_pair(k, s, operations):
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
-    S = s.columns("S", 32, slots=2)
+    S = s.columns("S", 32, slots=ring)
     sums = s.region("O", k.d_v // 2, producer=math.name, consumer=softmax.name)
     s.smem.pipeline("scores", S, producer=math.name, consumer=softmax.name)
 

@@ -8,6 +8,8 @@ from mlagen.errors import MlagenError
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.verify import verify
 
+E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+
 
 @pytest.mark.parametrize("heads", [1, 8, 13, 40, 64, 65, 128])
 @pytest.mark.parametrize("d_qk", [576, 512])
@@ -17,9 +19,19 @@ def test_prefill(heads, d_qk, data, pool):
     passed(build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, d_qk=d_qk)), data, pool)
 
 
+@pytest.mark.parametrize("heads", [1, 8, 13, 40, 64, 65, 128])
+@pytest.mark.parametrize("d_qk", [576, 512])
+@pytest.mark.parametrize("data", ["realistic", "peaked", "diffuse", "late_max", "falling"])
+@pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
+def test_products_of_e4m3(heads, d_qk, data, pool):
+    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, **E4M3)
+    passed(build("mla_sparse_prefill_sm100", problem), data, pool)
+
+
+@pytest.mark.parametrize("fields", [{}, E4M3], ids=str)
 @pytest.mark.parametrize("heads", [65, 128])
-def test_blocks_of_their_own(heads):
-    problem = MlaSparsePrefillConfig(heads)
+def test_blocks_of_their_own(heads, fields):
+    problem = MlaSparsePrefillConfig(heads, **fields)
     artifact = build("mla_sparse_prefill_sm100", problem, knobs={"ctas": 1})
     passed(artifact, "late_max", {"page_size": 8})
 
@@ -37,3 +49,8 @@ def passed(artifact, data, pool):
 def test_other_types_are_refused(fields):
     with pytest.raises(MlagenError, match="sm_100a"):
         build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(8, **fields))
+
+
+def test_hopper_has_no_products_of_e4m3():
+    with pytest.raises(MlagenError, match=r"(?s)compute=fp8 on sm_90a.*sm_100a has"):
+        build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8, **E4M3))

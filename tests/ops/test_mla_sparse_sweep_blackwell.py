@@ -10,13 +10,15 @@ from sparse_draws import EMULATED, TUNED_HEADS, calls, drawing, hypothesis, st
 
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 
+E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
 HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
 
 
-@drawing(1)
-@hypothesis.given(HEADS, st.sampled_from([512, 576]), st.data())
-def test_drawn_problems(heads: int, d_qk: int, data: Any) -> None:
-    made = sparse_kernel(artifact("mla_sparse_prefill_sm100", {"num_heads": heads, "d_qk": d_qk}))
+@drawing(2)
+@hypothesis.given(HEADS, st.sampled_from([512, 576]), st.sampled_from([{}, E4M3]), st.data())
+def test_drawn_problems(heads: int, d_qk: int, types: dict[str, str], data: Any) -> None:
+    fields = {"num_heads": heads, "d_qk": d_qk, **types}
+    made = sparse_kernel(artifact("mla_sparse_prefill_sm100", fields))
     drawn = data.draw(calls(made.config, EMULATED), label="call")
     step = made.prepare(**given(drawn.inputs, **drawn.given))
     step()

@@ -68,6 +68,34 @@ def test_an_illegal_value_of_decode_is_refused(fields, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"compute": "fp16"}, ["compute=fp16", "bf16 or fp8"]),
+        ({"compute": "fp8"}, ["compute=fp8", "dtype=bf16, rows=bf16", "rows=e4m3"]),
+        ({"compute": "fp8", "rows": "e4m3"}, ["dtype=bf16, rows=e4m3"]),
+        *(
+            (
+                {"compute": "fp8", "dtype": "fp8_e4m3", "rows": name},
+                [f"rows={name}", "compute=bf16"],
+            )
+            for name in ("bf16", "e4m3_row", "e4m3_block64", "v32", "rope_aware")
+        ),
+    ],
+)
+def test_products_of_e4m3_are_over_numbers_of_one_scale(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        MlaSparsePrefillConfig(64, **fields)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    fitting = MlaSparsePrefillConfig(64, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
+    assert (fitting.product_bytes, MlaSparsePrefillConfig(64).product_bytes) == (1, 2)
+
+
+def test_decode_has_no_products_of_e4m3():
+    with pytest.raises(ConfigError, match="MlaSparseDecodeConfig has no field 'compute'"):
+        MlaSparseDecodeConfig.from_fields({"num_heads": 64, "compute": "fp8"})
+
+
 def test_model1_is_decode_s_alone():
     assert set(DECODE_ROWS) - set(PREFILL_ROWS) == {"model1"}
     with pytest.raises(ConfigError, match="rows=model1 is no format of prefill; decode has it"):
