@@ -57,7 +57,7 @@ class SparsePrefill:
     ) -> None:
         if (k.rows != "bf16" or k.dtype != "bf16") and k.compute != "fp8":
             raise UnsupportedError(
-                f"rows={k.rows}, dtype={k.dtype}, compute={k.compute} on sm_100a",
+                f"rows={k.rows}, dtype={k.dtype} on sm_100a",
                 hint="rows and queries are bf16 there, or both e4m3 with compute=fp8",
             )
         _check_roles(s, softmax, feeder)
