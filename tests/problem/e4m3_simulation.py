@@ -16,11 +16,14 @@ BF16, E4M3, F32 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32
 TILE, STEP, SLACK, BIAS = 64, 32, 2, 6
 LOG2E, LN2 = F32(math.log2(math.e)), F32(math.log(2))
 
-FAULTS = (
-    "dropped key", "swapped keys", "scale off by 1 %", "stale rescale", "invalid key counted",
-    "sink left out", "sink in the LSE", "P without its bias", "bias in the LSE",
-    "sink without the bias", "M that follows at once", "P of bf16", "scale of values left out",
-)  # fmt: skip
+# And data that shows them.
+FAULTS = {
+    "dropped key": "randn", "swapped keys": "randn", "scale off by 1 %": "randn",
+    "stale rescale": "late_max", "invalid key counted": "falling", "sink left out": "randn",
+    "sink in the LSE": "randn", "P without its bias": "realistic", "bias in the LSE": "randn",
+    "sink without the bias": "randn", "M that follows at once": "realistic", "P of bf16": "randn",
+    "scale of values left out": "randn",
+}  # fmt: skip
 
 
 def simulate(inputs, *, fault=None):

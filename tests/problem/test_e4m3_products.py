@@ -48,28 +48,28 @@ def test_an_honest_kernel_is_within_both_bounds(data, d_qk):
 
 
 ALL = ("o", "max_logits", "lse")
-# Data, and the outputs that show a fault, by both oracles and by the one that rounds.
+# The outputs that show a fault: by both oracles, and by the one that rounds.
 SHOWS = {
-    "dropped key": ("randn", ("lse",), ("o",)),
-    "swapped keys": ("randn", ("o",), ()),
-    "scale off by 1 %": ("randn", ("lse", "max_logits"), ("o",)),
-    "stale rescale": ("late_max", ("o",), ()),
-    "invalid key counted": ("falling", ("o", "lse"), ()),
-    "sink left out": ("randn", ("o",), ()),
-    "sink in the LSE": ("randn", ("lse",), ()),
-    "P without its bias": ("realistic", (), ("o",)),
-    "bias in the LSE": ("randn", ("lse",), ()),
-    "sink without the bias": ("randn", ("o",), ()),
-    "M that follows at once": ("realistic", (), ("o",)),
-    "P of bf16": ("randn", (), ("o",)),
-    "scale of values left out": ("randn", ("o",), ()),
+    "dropped key": (("lse",), ("o",)),
+    "swapped keys": (("o",), ()),
+    "scale off by 1 %": (("lse", "max_logits"), ("o",)),
+    "stale rescale": (("o",), ()),
+    "invalid key counted": (("o", "lse"), ()),
+    "sink left out": (("o",), ()),
+    "sink in the LSE": (("lse",), ()),
+    "P without its bias": ((), ("o",)),
+    "bias in the LSE": (("lse",), ()),
+    "sink without the bias": (("o",), ()),
+    "M that follows at once": ((), ("o",)),
+    "P of bf16": ((), ("o",)),
+    "scale of values left out": (("o",), ()),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_bound_is_sharp(fault):
-    data, by_both, by_rounding = SHOWS[fault]
-    made, both = demo(data)
+    by_both, by_rounding = SHOWS[fault]
+    made, both = demo(FAULTS[fault])
     outputs = simulate(made, fault=fault)
     for expected in both:
         comparisons = compare_outputs(made, expected, outputs)
