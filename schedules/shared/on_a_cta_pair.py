@@ -99,5 +99,6 @@ def on_a_cta_pair(k, s, operations):
         acquire(weights, i)
         d.rescale(i)
         copy(weights, i)
+        d.load_scales(i + 1)
     with epilogue(softmax):
         d.finish()

@@ -23,8 +23,9 @@ def test_prefill(heads, d_qk, data, pool):
 @pytest.mark.parametrize("d_qk", [576, 512])
 @pytest.mark.parametrize("data", ["realistic", "peaked", "diffuse", "late_max", "falling"])
 @pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
-def test_products_of_e4m3(heads, d_qk, data, pool):
-    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, **E4M3)
+@pytest.mark.parametrize("rows", ["e4m3", "e4m3_row"])
+def test_products_of_e4m3(heads, d_qk, data, pool, rows):
+    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, **{**E4M3, "rows": rows})
     passed(build("mla_sparse_prefill_sm100", problem), data, pool)
 
 

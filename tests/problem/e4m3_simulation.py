@@ -24,12 +24,13 @@ FAULTS = {
     "sink without the bias": "randn", "M that follows at once": "realistic", "P of bf16": "randn",
     "scale of values left out": "randn",
 }  # fmt: skip
+OF_ROWS = {"P without row scales": "randn", "M not lifted": "realistic"}  # where rows have scales
 
 
 def simulate(inputs, *, fault=None):
     """O, the largest scores and the LSE of a prefill call, as a kernel stores them."""
     found = [
-        _attention(inputs, row, *_keys(inputs, "", (row,), fault)[:2], fault)
+        _attention(inputs, row, _keys(inputs, "", (row,), fault), fault)
         for row in range(inputs.tokens)
     ]
     names = ("o", "max_logits", "lse")
@@ -42,8 +43,10 @@ def _product(acc, a, b):
     return acc
 
 
-def _attention(inputs, row, keys, seen, fault):
+def _attention(inputs, row, listed, fault):
     """One query's heads."""
+    keys, seen, sigma = listed
+    weighs = inputs.config.rows == "e4m3_row"
     q, heads = inputs.q[row].astype(F32), inputs.config.num_heads
     scale = inputs.score_scale * (1.01 if fault == "scale off by 1 %" else 1.0)
     c = F32(scale * math.log2(math.e))
@@ -55,12 +58,15 @@ def _attention(inputs, row, keys, seen, fault):
     for first in range(0, len(keys), TILE):
         part = keys[first : first + TILE]
         rows = np.pad(part, ((0, TILE - len(part)), (0, 0)))
+        weights = np.pad(sigma[first : first + TILE], (0, TILE - len(part)))
         s = _product(np.zeros((heads, TILE), F32), q, rows.T)
+        s = (s * weights).astype(F32) if weighs else s
         hidden = ~np.pad(seen[first : first + TILE], (0, TILE - len(part)))
         hidden[5] |= fault == "dropped key" and first == 0
         s[:, hidden] = -np.inf
         best = np.maximum(best, s.max(axis=1))
-        largest = (s.max(axis=1) * c).astype(F32)
+        lift = np.maximum(np.frexp(weights)[1], -64) if weighs and fault != "M not lifted" else 0
+        largest = (s.astype(float) * float(c) + lift).astype(F32).max(axis=1)
         moves = largest > m + F32(bias + slack)
         new = np.where(moves, np.ceil(largest) - bias, m).astype(F32)
         with np.errstate(under="ignore"):
@@ -69,7 +75,9 @@ def _attention(inputs, row, keys, seen, fault):
         m = new
         p = (p * (1 + rng.uniform(-(2.0**-22), 2.0**-22, p.shape))).astype(F32)
         total = (total * alpha).astype(F32) + p.sum(axis=1, dtype=F32)
-        stored = p.astype(BF16 if fault == "P of bf16" else E4M3).astype(F32)
+        if weighs and fault != "P without row scales":
+            p = (p * weights).astype(F32)
+        stored = np.minimum(p, 448).astype(BF16 if fault == "P of bf16" else E4M3).astype(F32)
         if fault == "swapped keys" and first == 0:
             stored[:, [3, 11]] = stored[:, [11, 3]]
         kept = np.ones(heads) if fault == "stale rescale" and first else alpha

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from e4m3_simulation import E4M3, FAULTS, simulate
+from e4m3_simulation import E4M3, FAULTS, OF_ROWS, simulate
 
 from mlagen.attention.latent.order import OF_E4M3
-from mlagen.attention.latent.walk import Walk
+from mlagen.attention.latent.walk import Keys, Walk
 from mlagen.attention.latent.weights import Weights, whole_maxima
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
@@ -20,15 +20,15 @@ from mlagen.families.mla_sparse.rounded import rounded
 ORACLES = (exact, rounded)
 
 
-def call(data, *, heads=4, d_qk=576, **sizes):
-    config = MlaSparsePrefillConfig(heads, d_qk=d_qk, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
+def call(data, *, heads=4, d_qk=576, stored="e4m3", **sizes):
+    config = MlaSparsePrefillConfig(heads, d_qk=d_qk, dtype="fp8_e4m3", rows=stored, compute="fp8")
     return mla_sparse_prefill_inputs(config, data=data, **{"rows": 2, "topk": 330, **sizes})
 
 
 @lru_cache
-def demo(data):
+def demo(data, stored="e4m3"):
     """Lists of valid and of invalid places, sinks near the LSE."""
-    made = call(data, pattern="invalid")
+    made = call(data, pattern="invalid", stored=stored)
     near = exact(made, order=OF_E4M3).lse.values[0, 0, :, 0] + [0.0, -1.0, 2.0, -3.0]
     made = replace(made, sink=near.astype(np.float32))
     return made, [oracle(made, order=OF_E4M3) for oracle in ORACLES]
@@ -36,9 +36,10 @@ def demo(data):
 
 @pytest.mark.parametrize("d_qk", [576, 512])
 @pytest.mark.parametrize("data", SPARSE_KINDS)
-def test_an_honest_kernel_is_within_both_bounds(data, d_qk):
+@pytest.mark.parametrize("stored", ["e4m3", "e4m3_row"])
+def test_an_honest_kernel_is_within_both_bounds(data, d_qk, stored):
     made = call(
-        data, d_qk=d_qk, rows=6, lengths=(330, 171, 64, 330, 0, 1), seed=3,
+        data, d_qk=d_qk, stored=stored, rows=6, lengths=(330, 171, 64, 330, 0, 1), seed=3,
         sink=(0.7, -np.inf, 95.0, -20.0),
     )  # fmt: skip
     outputs = simulate(made)
@@ -63,13 +64,21 @@ SHOWS = {
     "M that follows at once": ((), ("o",)),
     "P of bf16": ((), ("o",)),
     "scale of values left out": (("o",), ()),
+    "P without row scales": (("o",), ()),
+    "M not lifted": ((), ("o",)),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_bound_is_sharp(fault):
+@pytest.mark.parametrize(
+    ("stored", "fault"),
+    [
+        *(("e4m3", fault) for fault in FAULTS),
+        *(("e4m3_row", fault) for fault in FAULTS | OF_ROWS if "of values" not in fault),
+    ],
+)
+def test_each_bound_is_sharp(stored, fault):
     by_both, by_rounding = SHOWS[fault]
-    made, both = demo(FAULTS[fault])
+    made, both = demo((FAULTS | OF_ROWS)[fault], stored)
     outputs = simulate(made, fault=fault)
     for expected in both:
         comparisons = compare_outputs(made, expected, outputs)
@@ -79,6 +88,14 @@ def test_each_bound_is_sharp(fault):
 
 
 # ---- which M a kernel may have -------------------------------------------------------------------
+
+
+ORDER = replace(OF_E4M3, tile=2)
+
+
+def keys(tiles):
+    """Two a tile, without scales."""
+    return Keys(np.zeros((2 * tiles, 512)), np.ones(2 * tiles), False)
 
 
 def walk(tops, error):
@@ -102,7 +119,7 @@ def walk(tops, error):
     ],
 )
 def test_m_is_known_but_for_errors_of_scores(tops, least, most):
-    found = whole_maxima(walk(tops, 1e-5), OF_E4M3.slack)
+    found = whole_maxima(walk(tops, 1e-5), keys(len(tops)), ORDER)
     np.testing.assert_array_equal(found, [[least], [most]])
 
 
@@ -110,7 +127,7 @@ def test_p_below_the_normal_range_may_be_what_follows_from_either_m():
     """At an M of 3 and of 4 a P of 2^-14 exp2(M) is rounded with steps of 2^-15 and 2^-14."""
     made = walk([3.0], 1e-5)
     p = np.exp2(-made.distance) * 1.3
-    stored, off = Weights.of(made, OF_E4M3).rounded(p, np.zeros(p.shape))
+    stored, off = Weights.of(made, keys(1), ORDER).rounded(p, np.zeros(p.shape))
     both = [(p * 2.0**6 * 2.0**at).astype(E4M3).astype(float) / 2.0 ** (6 + at) for at in (0, -1)]
     assert both[0][0, 0, 1] != both[1][0, 0, 1]
     np.testing.assert_array_equal(stored, both[0])

@@ -63,7 +63,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     magnitude = weights @ abs_v
     of_weights = weighted_eta.reshape(count, -1)[:, :existing] @ abs_v
     of_weights = (of_weights + np.abs(output) * moved) / (1.0 - moved)
-    of_p = _stored_error(walk, order, weights, of_last, v, keys, factor)
+    of_p = _stored_error(walk, order, weights, of_last, keys, factor)
     of_p += keys.rounding * magnitude
     steps = walk.tiles * (order.tile // order.depth)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
@@ -87,16 +87,16 @@ def _stored_error(
     order: Order,
     weights: Floats,
     scale: Floats,
-    v: Floats,
     keys: Keys,
     factor: float,
 ) -> Floats:
     """What the rounding of P moves O by, [rows, columns]. `scale` [rows]: exp2(M) of the last M
     among `weights` [rows, keys]."""
+    v, weights = keys.stored[:, :D_V], weights * keys.scales
     unit, small = U_BF16, np.zeros(weights.shape)
     if order.bias:
         unit = U_E4M3
-        steps = smallest_error(walk, order) * scale[:, None]
+        steps = smallest_error(walk, keys, order) * scale[:, None]
         small = np.repeat(steps, order.tile, axis=1)[:, : len(keys)]
     normal = np.where(unit * weights >= small, weights, 0.0)
     few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))

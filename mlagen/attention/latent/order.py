@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
 
 
@@ -21,7 +22,8 @@ class Order:
     Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
     rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds.
     `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
-    rounded to bf16.
+    rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
+    scores times the power of two above their row's scale, or 2^LEAST_POWER.
     """
 
     tile: int

@@ -91,7 +91,7 @@ def _output(
 
     late = order.late_columns
     swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
-    rounding = Weights.of(walk, order)
+    rounding = Weights.of(walk, keys, order)
     parts = [
         _accumulated(walk.carried, of_carried, rounding.rounded(p, eta), v[:, :late],
                      range(walk.tiles), order.depth),

@@ -5,6 +5,9 @@ does so while it is a normal number. Below, its step is absolute: 2^-9 of exp2(M
 it matters where M is, and oracles follow the kernel: M moves to the next whole number where a
 tile's largest score is more than `slack` above it. Where errors of scores leave that open, M is one
 of several whole numbers, `least` to `most`.
+
+Where rows have scales P is multiplied by its row's first. So that it stays below e4m3's largest
+number, M follows scores that are lifted by the whole number of log2 units above their row's scale.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.attention.latent.order import Order
-from mlagen.attention.latent.walk import Walk
+from mlagen.attention.latent.walk import Keys, Walk
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import E4M3_STEP, U_FP32, Floats, round_bf16, round_e4m3
 
@@ -28,11 +31,11 @@ class Weights:
     places: tuple[Floats, ...] = ()
 
     @staticmethod
-    def of(walk: Walk, order: Order) -> Weights:
-        """Of a walk in this order."""
+    def of(walk: Walk, keys: Keys, order: Order) -> Weights:
+        """Of a walk over `keys` in this order."""
         if not order.bias:
             return Weights()
-        least, most = whole_maxima(walk, order.slack)
+        least, most = whole_maxima(walk, keys, order)
         shifts = range(int(np.max(most - least, initial=0.0)) + 1)
         to_base = walk.base + order.bias
         return Weights(tuple(to_base - np.minimum(least + shift, most) for shift in shifts))
@@ -59,31 +62,40 @@ def _at(place: Floats, p: Floats) -> Floats:
     return round_e4m3(np.minimum(p * scale, E4M3_MAX)) / scale
 
 
-def smallest_error(walk: Walk, order: Order) -> Floats:
-    """Largest error of a P of e4m3 that is no normal number, relative to exp2(M) of `base`'s last,
-    [rows, tiles]: half of the step at the largest M that a kernel may have."""
-    _, most = whole_maxima(walk, order.slack)
+def smallest_error(walk: Walk, keys: Keys, order: Order) -> Floats:
+    """Largest error of a P of e4m3 that is no normal number, times its row's scale, [rows, tiles],
+    relative to exp2 of the last `base`: half of the step at the largest M that a kernel may have.
+    """
+    _, most = whole_maxima(walk, keys, order)
     seen = ~np.isneginf(most)
     most = np.where(seen, most, 0.0)
     return np.where(seen, E4M3_STEP / 2 * np.exp2(most - walk.base[:, -1:] - order.bias), 0.0)
 
 
-def whole_maxima(walk: Walk, slack: int) -> tuple[Floats, Floats]:
+def whole_maxima(walk: Walk, keys: Keys, order: Order) -> tuple[Floats, Floats]:
     """The least and the largest M that a kernel may have at each tile, [rows, tiles], whole
     numbers; those of the walk's `base` before the first key that is seen."""
-    own = walk.scores.max(axis=2)
-    # The product with c is rounded, too.
-    off = np.where(np.isneginf(own), 0.0, U_FP32 * np.abs(own))
-    low = (walk.scores - walk.errors).max(axis=2) - off
-    high = (walk.scores + walk.errors).max(axis=2) + off
-    least, most = np.full((2, *own.shape), -np.inf)
-    one = other = np.full(len(own), -np.inf)
-    for tile in range(own.shape[1]):
+    lift = _lift(walk, keys, order)
+    # The product with c is rounded, too, or its sum with what lifts it.
+    off = U_FP32 * np.where(np.isneginf(walk.scores), 0.0, np.abs(walk.scores) + np.abs(lift))
+    low = (walk.scores - walk.errors + lift - off).max(axis=2)
+    high = (walk.scores + walk.errors + lift + off).max(axis=2)
+    least, most = np.full((2, *low.shape), -np.inf)
+    one = other = np.full(len(low), -np.inf)
+    for tile in range(walk.tiles):
         down, up = low[:, tile], high[:, tile]
-        moves, may = down > other + slack, up > one + slack
+        moves, may = down > other + order.slack, up > one + order.slack
         # An M that has not moved is at most the slack below the largest score.
-        one = np.where(moves, np.ceil(down), np.maximum(one, np.ceil(down - slack)))
+        one = np.where(moves, np.ceil(down), np.maximum(one, np.ceil(down - order.slack)))
         other = np.where(may, np.maximum(other, np.ceil(up)), other)
         least[:, tile], most[:, tile] = one, other
     some = ~np.isneginf(most)
     return np.where(some, least, walk.base), np.where(some, most, walk.base)
+
+
+def _lift(walk: Walk, keys: Keys, order: Order) -> Floats:
+    """Log2 units that each score is lifted by for M, [tiles, keys a tile]."""
+    powers = np.zeros(walk.tiles * order.tile)
+    if keys.scaled:
+        powers[: len(keys)] = keys.powers
+    return powers.reshape(walk.tiles, order.tile)

@@ -14,6 +14,7 @@ MAX_HEADS = 128
 Q_DTYPES = ("bf16", "fp8_e4m3")
 OUTPUT_DTYPES = ("bf16",)
 COMPUTE = ("bf16", "fp8")
+NATIVE_ROWS = ("e4m3", "e4m3_row")  # whose columns are all e4m3 of one scale
 
 
 class Common(Protocol):
@@ -61,10 +62,9 @@ def check_compute(compute: str, dtype: str, rows: str) -> None:
         raise ConfigError(
             f"compute={compute} is not supported", hint=f"compute is {listed(COMPUTE)}"
         )
-    if compute == "fp8" and (dtype, rows) != ("fp8_e4m3", "e4m3"):
+    if compute == "fp8" and (dtype != "fp8_e4m3" or rows not in NATIVE_ROWS):
         raise ConfigError(
             f"compute=fp8 does not go with dtype={dtype}, rows={rows}",
-            hint="products of e4m3 are of dtype=fp8_e4m3 and rows=e4m3, one scale for each: with "
-            "scales of rows or of columns P times a scale may leave e4m3's range; compute=bf16 "
-            "takes them",
+            hint=f"products of e4m3 are of dtype=fp8_e4m3 and rows={listed(NATIVE_ROWS)}: columns "
+            "of other rows have scales or types of their own; compute=bf16 takes them",
         )

@@ -26,7 +26,7 @@ import struct
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
+from mlagen.attention.latent.order import LEAST_POWER, OF_E4M3, SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError, UnsupportedError
@@ -38,6 +38,7 @@ from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
+FLOAT = 4  # bytes of a scale
 VALUES = 256  # columns of them that a product has
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -46,6 +47,8 @@ OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 class SparsePrefill:
     """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores; of
     a CTA pair also raw: keys before the leader knows of them), sums `o` and registers (s, p, o)."""
+
+    weighs = False  # whether each row has a scale, which multiplies S and P
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class SparsePrefill:
         self.query, self.keys, self.values = query, keys, values
         self.weights, self.scores = weights, scores
         apart = values.tiles[1].base - values.tiles[0].base
+        self.weighs = k.rows == "e4m3_row"
         order = OF_E4M3 if k.compute == "fp8" else SELDOM_MOVED
         qk, pv = products(k.compute, self.pair)
         half = VALUES // 2 * k.product_bytes  # bytes of a row of V that a block of a pair has
@@ -98,11 +102,18 @@ class SparsePrefill:
                 at + n for at in range(0, k.d_v * k.product_bytes, 2 * half)
                 for n in range(0, half, 128)
             ],
+            "scaled": k.rows == "e4m3", "lifted": self.weighs and bool(order.bias),
+            "least_power": LEAST_POWER, "float_bytes": FLOAT,
             "bias": order.bias, "bias_bits": _fp32(order.bias),
             "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
         self._registers(s)
+        if self.weighs:
+            self.supply["weight"] = s.named("weight", ".f32", 1, "the scale of its key")[0]
+            self.supply["weights_room"] = s.smem.room("row scales", FLOAT * softmax.threads)
+        if self.supply["lifted"]:
+            self.supply["powers_room"] = s.smem.room("powers", FLOAT * softmax.threads)
         threads = s.roles[-1].warps.stop * 32
         s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
         s.symbol, s.plain = SYMBOL, self._plain()
@@ -152,8 +163,8 @@ class SparsePrefill:
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
                 *by(math, "qk"),
-                *by(softmax, "load_list", "load_scores", "row_maximum", "exponent", "rescale",
-                    "copy weights"),
+                *by(softmax, "load_list", *(["load_scales"] if self.weighs else []), "load_scores",
+                    "row_maximum", "exponent", "rescale", "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
             after=by(softmax, "finish"),
@@ -200,6 +211,11 @@ class SparsePrefill:
     def load_list(self, tile: Tile) -> None:
         """Load what the list names in this warp's half of a tile, a key a lane."""
         self._record("load_list", tile)
+
+    def load_scales(self, tile: Tile) -> None:
+        """Load the scales of these rows, where each has one."""
+        if self.weighs:
+            self._record("load_scales", tile)
 
     def load_scores(self, tile: Tile) -> None:
         """Load S to registers."""
