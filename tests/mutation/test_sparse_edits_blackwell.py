@@ -133,7 +133,22 @@ E4M3 = {
     ),
     "products of bf16": (r"kind::f8f6f4", "kind::f16", FINDING),
 }  # fmt: skip
+# And where rows have scales.
+SCALED = {
+    "M that scales do not lift": (
+        r"cvt\.rn\.f32\.s32 (%power\S*), %t;", r"mov.b32 \1, 0;", WRONG
+    ),
+    "powers of another warp's keys": (
+        r"(sub\.u32 %at, %warp), \d+;(?=\s+mad\.lo\.u32 %at, %at, 128)", r"\1, 1;", FINDING
+    ),
+    "a maximum of half of the keys": (r"max\.f32 %best_0, %best_0, %most;", "", WRONG),
+    "scores without scales": (r"mul\.rn\.f32x2 %two, %two, %factors;", "", WRONG),
+    "scales of rows that are none": (
+        r"@%there (ld\.global\.nc\.f32 %weight)", r"\1", WRONG
+    ),
+}  # fmt: skip
 OF_E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+OF_ROWS = {**OF_E4M3, "rows": "e4m3_row"}
 
 
 @cache
@@ -142,7 +157,7 @@ def kernel(heads: int, **fields: str) -> Artifact:
         return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, **fields))
 
 
-@pytest.mark.parametrize("fields", [{}, OF_E4M3], ids=str)
+@pytest.mark.parametrize("fields", [{}, OF_E4M3, OF_ROWS], ids=str)
 @pytest.mark.parametrize("heads", [8, 72])
 def test_the_kernels_themselves_are_right(heads, fields):
     for data in ("late_max", "randn"):
@@ -154,7 +169,8 @@ def test_the_kernels_themselves_are_right(heads, fields):
     [
         pytest.param(heads, fields, data, *edit, id=f"{heads} heads: {what}")
         for heads, fields, data, edits in (
-            (8, {}, "late_max", EDITS), (72, {}, "late_max", PAIR), (8, OF_E4M3, "randn", E4M3)
+            (8, {}, "late_max", EDITS), (72, {}, "late_max", PAIR), (8, OF_E4M3, "randn", E4M3),
+            (8, OF_ROWS, "randn", SCALED),
         )
         for what, edit in edits.items()
     ],

@@ -33,16 +33,16 @@ def line(rows: str, data: str, name: str, **options: str) -> str:
     return shown((rows, data, name), both)
 
 
-def line_of_e4m3(data: str, fault: str | None) -> str:
+def line_of_e4m3(rows: str, data: str, fault: str | None) -> str:
     """The same with products of e4m3, and sinks near the LSE."""
-    config = MlaSparsePrefillConfig(4, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
+    config = MlaSparsePrefillConfig(4, dtype="fp8_e4m3", rows=rows, compute="fp8")
     call = mla_sparse_prefill_inputs(config, rows=2, topk=330, data=data, pattern="invalid")
     near = exact(call, order=OF_E4M3).lse.values[0, 0, :, 0] + [0.0, -1.0, 2.0, -3.0]
     call = replace(call, sink=near.astype(np.float32))
     outputs = of_e4m3.simulate(call, fault=fault)
     oracles = [oracle(call, order=OF_E4M3) for oracle in (exact, rounded)]
     both = [compare_outputs(call, expected, outputs) for expected in oracles]
-    return shown((data, fault or "honest"), both)
+    return shown((rows, data, fault or "honest"), both)
 
 
 def shown(names: tuple[str, ...], both: list[dict[str, Comparison]]) -> str:
@@ -66,12 +66,15 @@ def main() -> None:
     for rows in ("bf16", "v32"):
         for fault in FAULTS:
             print(line(rows, "randn", fault, fault=fault))
-    print(f"\nProducts of e4m3\n\n| data | kernel | {' | '.join(columns)} |")
-    print("|" + "---|" * (len(columns) + 2))
+    print(f"\nProducts of e4m3\n\n| rows | data | kernel | {' | '.join(columns)} |")
+    print("|" + "---|" * (len(columns) + 3))
     for data in SPARSE_KINDS:
-        print(line_of_e4m3(data, None))
+        print(line_of_e4m3("e4m3", data, None))
+    print(line_of_e4m3("e4m3_row", "randn", None))
     for fault, data in of_e4m3.FAULTS.items():
-        print(line_of_e4m3(data, fault))
+        print(line_of_e4m3("e4m3", data, fault))
+    for fault, data in of_e4m3.OF_ROWS.items():
+        print(line_of_e4m3("e4m3_row", data, fault))
 
 
 if __name__ == "__main__":

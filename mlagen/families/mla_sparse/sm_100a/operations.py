@@ -17,6 +17,11 @@ exact, so that it does not matter when (`latent.order`). The two threads of a he
 maxima. P is rounded to bf16 for the product; row sums add what it was before, and are added up at
 the end. M starts at the lowest finite number: a tile without keys leaves M, and its P is 0. A query
 without keys has one such tile.
+
+With compute=fp8 all four operands are e4m3, 32 numbers a step. M is then 6 lower than it would be,
+and P so much larger, so that small ones are normal numbers of e4m3; it moves where a score is more
+than 8 above it, so that P is at most 256. Where rows have scales these multiply S, and P before it
+is rounded; M follows scores that are lifted by the power of two above their row's scale.
 """
 
 from __future__ import annotations
