@@ -117,10 +117,10 @@ REFUSED = [
     ('s.role("feeder", warpgroups=1)', 's.role("feeder", warpgroups=2)', "of 8 warps"),
     ("        d.qk(i)\n", "", "'qk' of role math is missing"),
     ("        release(weights, i - 1)\n", "", "is missing in the tile loop"),
-    ('s.columns("S", 32, slots=2)', 's.columns("S", 160, slots=2)', "256 columns on top of 320"),
-    ('s.columns("S", 32, slots=2)', 's.columns("S", 32, slots=0)', "a ring has 1 or more"),
+    ('s.columns("S", 32, slots=ring)', 's.columns("S", 160, slots=2)', "256 columns on top of 320"),
+    ('s.columns("S", 32, slots=ring)', 's.columns("S", 32, slots=0)', "a ring has 1 or more"),
     ('"scores", S, producer', '"scores", S, K[0], producer', "K0 in SMEM, S in TMEM"),
-    ('s.columns("S", 32, slots=2)', 's.columns("S", 32, slots=1)', "scores have the slot"),
+    ('s.columns("S", 32, slots=ring)', 's.columns("S", 32, slots=1)', "scores have the slot"),
 ]  # fmt: skip
 
 

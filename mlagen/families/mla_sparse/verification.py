@@ -68,7 +68,7 @@ def order_of(artifact: Artifact) -> Order:
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
-        return OF_E4M3 if artifact.manifest.problem["compute"] == "fp8" else SELDOM_MOVED
+        return OF_E4M3 if artifact.manifest.problem.get("compute") == "fp8" else SELDOM_MOVED
     return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
 
 
