@@ -26,7 +26,8 @@ def test_prefill(heads, d_qk, data, pool):
 @pytest.mark.parametrize("rows", ["e4m3", "e4m3_row"])
 def test_products_of_e4m3(heads, d_qk, data, pool, rows):
     problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, **{**E4M3, "rows": rows})
-    passed(build("mla_sparse_prefill_sm100", problem), data, pool)
+    # more than twice around the ring of keys
+    passed(build("mla_sparse_prefill_sm100", problem), data, {**pool, "cache_rows": 1024}, 650)
 
 
 @pytest.mark.parametrize("fields", [{}, E4M3], ids=str)
@@ -37,10 +38,10 @@ def test_blocks_of_their_own(heads, fields):
     passed(artifact, "late_max", {"page_size": 8})
 
 
-def passed(artifact, data, pool):
+def passed(artifact, data, pool, topk=330):
     assert artifact.manifest.resources.vgpr_spills == 0
     report = verify(
-        artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64), data=data, **pool
+        artifact, rows=5, topk=topk, lengths=(topk, 3, 150, 0, 64), data=data, **pool
     )  # fmt: skip
     assert report.passed, report.facts()
     assert {c.oracle for run in report.runs for c in run.comparisons} >= {"exact", "rounding"}

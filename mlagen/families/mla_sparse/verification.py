@@ -311,13 +311,15 @@ class MlaSparsePrefillKind(Kind):
         another in a block; lists of one key and of none; lists that go on past their length;
         then invalid and repeated indices."""
         lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        problem = MlaSparsePrefillConfig.from_fields(artifact.manifest.problem)
+        twice = 8 // problem.product_bytes  # tiles, around the ring of keys
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
         return Covering(
             (
                 Call("realistic", shape),
                 Call("randn", {"rows": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
-                Call("late_max", {"rows": 5, "topk": 4 * TILE + 4, "blocks": 3, "page_size": 8,
+                Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
             )
         )  # fmt: skip
