@@ -122,7 +122,7 @@ E4M3 = {
         r"sub\.rn\.f32 %sink, %sink, %cm_0;",
         rf"sub.rn.f32 %sink, %sink, %cm_0;\nsub.rn.f32 %sink, %sink, {SIX};", WRONG,
     ),
-    "values without their scale": (r"mul\.rn\.f32 %inv, %inv, %sink;", "", WRONG),
+    "values without their scale": (r"mul\.rn\.f32 %inv, %inv, %other;", "", WRONG),
     "keys of P in another order": (
         r"mov\.b32 (%p\d), \{%low, %high\};", r"mov.b32 \1, {%high, %low};", WRONG
     ),
