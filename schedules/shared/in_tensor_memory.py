@@ -23,12 +23,13 @@ def in_tensor_memory(k, s, operations):
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True)
 
-    # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes.
-    columns = k.d_qk // 64
+    # SMEM: rows of 128 bytes in the 128-byte swizzle. K and V are the same bytes. What is left of a
+    # row of e4m3 is half of a tile's width, and so are its weights.
+    columns, ring = -(-k.d_qk * k.product_bytes // 128), 4 // k.product_bytes
     Q, K, P = (
         [s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots) for n in range(of)]
         for name, tensor, of, slots in (
-            ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
+            ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
@@ -52,7 +53,7 @@ def in_tensor_memory(k, s, operations):
     s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
-    s.named("p", ".b32", 16, "P as bf16")
+    s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
@@ -84,5 +85,6 @@ def in_tensor_memory(k, s, operations):
         acquire(weights, i)
         d.rescale(i)
         copy(weights, i)
+        d.load_scales(i + 1)
     with epilogue(softmax):
         d.finish()

@@ -20,7 +20,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 def landing(s, name, whole, fed):
     """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
-    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=2, over=x)
+    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=x.slots, over=x)
              for n, x in enumerate(whole.tiles))  # fmt: skip
     return s.smem.pipeline(
         f"raw {whole.name}", *tiles, consumer=fed["producer"], within=whole, **fed
@@ -35,13 +35,14 @@ def on_a_cta_pair(k, s, operations):
     feeder = s.role("feeder", warpgroups=1)
     math = s.role("math", warps=1, single=True, leader=True)
 
-    # SMEM: rows of 64 columns in the 128-byte swizzle.
-    columns, values = k.d_qk // 64, k.d_v // 128
+    # SMEM: rows of 128 bytes in the 128-byte swizzle.
+    columns, values = -(-k.d_qk * k.product_bytes // 128), k.d_v * k.product_bytes // 256
+    ring = 4 // k.product_bytes
     Q, P, K, V = (
         [s.smem.tile(f"{name}{n}", of, rows=rows, row_bytes=128, slots=slots) for n in range(count)]
         for name, of, count, rows, slots in (
             ("Q", "q", columns, 64, 1), ("P", "softmax", 1, 64, 1),
-            ("K", "cache", columns, 32, 2), ("V", "cache", values, 64, 2),
+            ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
@@ -67,7 +68,7 @@ def on_a_cta_pair(k, s, operations):
     s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
-    s.named("p", ".b32", 16, "P as bf16")
+    s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
@@ -105,5 +106,6 @@ def on_a_cta_pair(k, s, operations):
         acquire(weights, i)
         d.rescale(i)
         copy(weights, i)
+        d.load_scales(i + 1)
     with epilogue(softmax):
         d.finish()

@@ -8,6 +8,8 @@ from mlagen.errors import MlagenError
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.verify import verify
 
+E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+
 
 @pytest.mark.parametrize("heads", [1, 8, 13, 40, 64, 65, 128])
 @pytest.mark.parametrize("d_qk", [576, 512])
@@ -17,17 +19,29 @@ def test_prefill(heads, d_qk, data, pool):
     passed(build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, d_qk=d_qk)), data, pool)
 
 
+@pytest.mark.parametrize("heads", [1, 8, 13, 40, 64, 65, 128])
+@pytest.mark.parametrize("d_qk", [576, 512])
+@pytest.mark.parametrize("data", ["realistic", "peaked", "diffuse", "late_max", "falling"])
+@pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
+@pytest.mark.parametrize("rows", ["e4m3", "e4m3_row"])
+def test_products_of_e4m3(heads, d_qk, data, pool, rows):
+    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, **{**E4M3, "rows": rows})
+    # more than twice around the ring of keys
+    passed(build("mla_sparse_prefill_sm100", problem), data, {**pool, "cache_rows": 1024}, 650)
+
+
+@pytest.mark.parametrize("fields", [{}, E4M3], ids=str)
 @pytest.mark.parametrize("heads", [65, 128])
-def test_blocks_of_their_own(heads):
-    problem = MlaSparsePrefillConfig(heads)
+def test_blocks_of_their_own(heads, fields):
+    problem = MlaSparsePrefillConfig(heads, **fields)
     artifact = build("mla_sparse_prefill_sm100", problem, knobs={"ctas": 1})
     passed(artifact, "late_max", {"page_size": 8})
 
 
-def passed(artifact, data, pool):
+def passed(artifact, data, pool, topk=330):
     assert artifact.manifest.resources.vgpr_spills == 0
     report = verify(
-        artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64), data=data, **pool
+        artifact, rows=5, topk=topk, lengths=(topk, 3, 150, 0, 64), data=data, **pool
     )  # fmt: skip
     assert report.passed, report.facts()
     assert {c.oracle for run in report.runs for c in run.comparisons} >= {"exact", "rounding"}
@@ -37,3 +51,8 @@ def passed(artifact, data, pool):
 def test_other_types_are_refused(fields):
     with pytest.raises(MlagenError, match="sm_100a"):
         build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(8, **fields))
+
+
+def test_hopper_has_no_products_of_e4m3():
+    with pytest.raises(MlagenError, match=r"(?s)compute=fp8 on sm_90a.*sm_100a has"):
+        build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8, **E4M3))

@@ -19,11 +19,13 @@ from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
 
 REPEATS = 200
+E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+FORMS = [{}, E4M3, {**E4M3, "rows": "e4m3_row"}]
 
 
-def prefill(heads: int, d_qk: int = 576, topk: int = 300) -> Any:
+def prefill(heads: int, d_qk: int = 576, topk: int = 300, **fields: str) -> Any:
     """40 queries, of which some have lists without keys or with invalid places."""
-    config = MlaSparsePrefillConfig(heads, d_qk=d_qk)
+    config = MlaSparsePrefillConfig(heads, d_qk=d_qk, **fields)
     return mla_sparse_prefill_inputs(
         config, rows=40, topk=topk, cache_rows=4096, sink=np.linspace(-2, 2, heads).tolist()
     )
@@ -31,14 +33,21 @@ def prefill(heads: int, d_qk: int = 576, topk: int = 300) -> Any:
 
 def call(inputs: Any) -> Any:
     *tensors, sink = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices, inputs.sink))
-    return lambda: mlagen.ops.mla_sparse_prefill(*tensors, inputs.scale, sink=sink)
+    by_rows = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    return lambda: mlagen.ops.mla_sparse_prefill(
+        *tensors, inputs.scale, sink=sink, kv_scales=by_rows, kv_scale=inputs.kv_scale,
+        q_scale=inputs.q_scale, compute=inputs.config.compute,
+    )  # fmt: skip
 
 
 def right(inputs: Any, outputs: Any) -> None:
     """Holds outputs against both oracles."""
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 
-    made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache))
+    by_rows = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    made = prefill_kernel(
+        to_gpu(inputs.q), to_gpu(inputs.cache), by_rows, inputs.config.compute
+    )  # fmt: skip
     assert made.artifact.manifest.target == "sm_100a"
     found = dict(zip(("o", "lse", "max_logits"), map(to_host, outputs), strict=True))
     splits = MlaSparseTrial(SplitInputs(inputs, 1)).splits
@@ -50,18 +59,20 @@ def right(inputs: Any, outputs: Any) -> None:
 
 @pytest.mark.parametrize(("heads", "d_qk"), [(8, 576), (64, 576), (64, 512), (72, 576), (128, 576)])
 @pytest.mark.parametrize("topk", [1, 300, 2048])
-def test_operator(heads: int, d_qk: int, topk: int) -> None:
+@pytest.mark.parametrize("fields", FORMS, ids=str)
+def test_operator(heads: int, d_qk: int, topk: int, fields: dict[str, str]) -> None:
     """Blocks alone and CTA pairs, whose heads end in the middle of a block."""
-    inputs = prefill(heads, d_qk, topk)
+    inputs = prefill(heads, d_qk, topk, **fields)
     right(inputs, call(inputs)())
 
 
 @pytest.mark.parametrize("heads", [64, 128])
-def test_captured_and_repeated(heads: int) -> None:
+@pytest.mark.parametrize("fields", FORMS, ids=str)
+def test_captured_and_repeated(heads: int, fields: dict[str, str]) -> None:
     """A graph's launches, and many of them, leave the same bits."""
     import torch
 
-    inputs = prefill(heads)
+    inputs = prefill(heads, **fields)
     step = call(inputs)
     first = step()
     graph = torch.cuda.CUDAGraph()

@@ -13,13 +13,14 @@ import pytest
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_100a.operations import products
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
+PV = products("fp8", pair=False)[1]
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 CALL = {
     "rows": 2, "lengths": (131, 17), "page_size": 8, "layers": 2, "cache_rows": 1024, "topk": 230,
-    "data": "late_max",
 }  # fmt: skip
 FINDING, WRONG = "finding", "wrong"
 # Every match is edited: the numbers of tiles have code of their own.
@@ -109,6 +110,51 @@ PAIR = {
         r"setp\.ne\.u32 %done, %rank, 0;", "setp.ne.u32 %done, %rank, 1;", FINDING
     ),
 }  # fmt: skip
+# Of products of e4m3, where M has the bias of P in it.
+SIX = "0f40C00000"
+E4M3 = {
+    "P without its bias": (rf"sub\.rn\.f32 %ceiling, %ceiling, {SIX};", "", WRONG),
+    "P with more bias than fits": (
+        rf"(sub\.rn\.f32 %ceiling, %ceiling), {SIX};", r"\1, 0f41000000;", WRONG
+    ),
+    "M that moves too late": (
+        r"add\.rn\.f32 %x, %cm_0, 0f41000000;", "add.rn.f32 %x, %cm_0, 0f41200000;", WRONG
+    ),
+    "the bias left in the LSE": (
+        r"add\.rn\.f32 %log, %cm_0, %log;",
+        rf"add.rn.f32 %log, %cm_0, %log;\nadd.rn.f32 %log, %log, {SIX};", WRONG,
+    ),
+    "a sink without the bias": (
+        r"sub\.rn\.f32 %sink, %sink, %cm_0;",
+        rf"sub.rn.f32 %sink, %sink, %cm_0;\nsub.rn.f32 %sink, %sink, {SIX};", WRONG,
+    ),
+    "values without their scale": (r"mul\.rn\.f32 %inv, %inv, %other;", "", WRONG),
+    "keys of P in another order": (
+        r"mov\.b32 (%p\d), \{%low, %high\};", r"mov.b32 \1, {%high, %low};", WRONG
+    ),
+    "another stride of P's halves": (r"shl\.b32 %t, %t, 1;", "shl.b32 %t, %t, 2;", FINDING),
+    "a row without its last columns": (r"@%narrow cp\.async.*;", "", FINDING),
+    "values read along their rows": (
+        rf"%db, {PV.word}, %add", f"%db, {PV.word & ~(1 << 16)}, %add", WRONG
+    ),
+    "products of bf16": (r"kind::f8f6f4", "kind::f16", FINDING),
+}  # fmt: skip
+# And where rows have scales.
+SCALED = {
+    "M that scales do not lift": (
+        r"cvt\.rn\.f32\.s32 (%power\S*), %t;", r"mov.b32 \1, 0;", WRONG
+    ),
+    "powers of another warp's keys": (
+        r"(sub\.u32 %at, %warp), \d+;(?=\s+mad\.lo\.u32 %at, %at, 128)", r"\1, 1;", FINDING
+    ),
+    "a maximum of half of the keys": (r"max\.f32 %best_0, %best_0, %most;", "", WRONG),
+    "scores without scales": (r"mul\.rn\.f32x2 %two, %two, %factors;", "", WRONG),
+    "scales of rows that are none": (
+        r"@%there (ld\.global\.nc\.f32 %weight)", r"\1", WRONG
+    ),
+}  # fmt: skip
+OF_E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+OF_ROWS = {**OF_E4M3, "rows": "e4m3_row"}
 
 
 def scores_empty(text: str) -> str:
@@ -118,26 +164,33 @@ def scores_empty(text: str) -> str:
 
 
 @cache
-def kernel(heads: int) -> Artifact:
+def kernel(heads: int, **fields: str) -> Artifact:
     with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads))
+        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, **fields))
 
 
+@pytest.mark.parametrize("fields", [{}, OF_E4M3, OF_ROWS], ids=str)
 @pytest.mark.parametrize("heads", [8, 72])
-def test_the_kernels_themselves_are_right(heads):
-    assert verify(kernel(heads), **CALL).passed
+def test_the_kernels_themselves_are_right(heads, fields):
+    for data in ("late_max", "randn"):
+        assert verify(kernel(heads, **fields), data=data, **CALL).passed
 
 
 @pytest.mark.parametrize(
-    ("heads", "old", "new", "seen"),
+    ("heads", "fields", "data", "old", "new", "seen"),
     [
-        pytest.param(heads, *edit, id=f"{heads} heads: {what}")
-        for heads, edits in ((8, EDITS), (72, PAIR)) for what, edit in edits.items()
+        pytest.param(heads, fields, data, *edit, id=f"{heads} heads: {what}")
+        for heads, fields, data, edits in (
+            (8, {}, "late_max", EDITS), (72, {}, "late_max", PAIR), (8, OF_E4M3, "randn", E4M3),
+            (8, OF_ROWS, "randn", SCALED),
+        )
+        for what, edit in edits.items()
     ],
 )  # fmt: skip
-def test_an_edit_is_found(heads, old, new, seen):
-    text = kernel(heads).text
-    text, count = re.subn(old.replace("SCORES_EMPTY", scores_empty(text)), new, text)
+def test_an_edit_is_found(heads, fields, data, old, new, seen):
+    artifact = kernel(heads, **fields)
+    old = old.replace("SCORES_EMPTY", scores_empty(artifact.text))
+    text, count = re.subn(old, new, artifact.text)
     assert count
-    report = verify(replace(kernel(heads), text=text), modes=("latest",), **CALL)
+    report = verify(replace(artifact, text=text), modes=("latest",), data=data, **CALL)
     assert not report.clean if seen == FINDING else not report.right, report.facts()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from sparse_calls import artifact, given, right
 from sparse_draws import EMULATED, TUNED_HEADS, calls, drawing, hypothesis, st
 
+from mlagen.families.mla_sparse.inputs import LARGEST_SCALE
 from mlagen.families.mla_sparse.kernel import sparse_kernel
+from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
 
+E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
+BY_ROWS = {**E4M3, "rows": "e4m3_row"}
 HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
 
 
-@drawing(1)
-@hypothesis.given(HEADS, st.sampled_from([512, 576]), st.data())
-def test_drawn_problems(heads: int, d_qk: int, data: Any) -> None:
-    made = sparse_kernel(artifact("mla_sparse_prefill_sm100", {"num_heads": heads, "d_qk": d_qk}))
+@drawing(2)
+@hypothesis.given(
+    HEADS, st.sampled_from([512, 576]), st.sampled_from([{}, E4M3, BY_ROWS]), st.data()
+)
+def test_drawn_problems(heads: int, d_qk: int, types: dict[str, str], data: Any) -> None:
+    fields = {"num_heads": heads, "d_qk": d_qk, **types}
+    made = sparse_kernel(artifact("mla_sparse_prefill_sm100", fields))
     drawn = data.draw(calls(made.config, EMULATED), label="call")
     step = made.prepare(**given(drawn.inputs, **drawn.given))
     step()
@@ -24,3 +33,22 @@ def test_drawn_problems(heads: int, d_qk: int, data: Any) -> None:
     lse = np.where(step.lse == empty, -np.inf, step.lse)
     assert not np.isposinf(lse).any()
     right(made, drawn.inputs, (step.output, lse, step.max_logits))
+
+
+@pytest.mark.parametrize("powers", [(-12, 0), (-100, -60), (40, 64), (-149, 64)])
+def test_scales_of_rows_that_are_far_apart(powers: tuple[int, int]) -> None:
+    """P times a scale stays in e4m3's range, and the row sum in fp32's; zero is a scale."""
+    made = sparse_kernel(artifact("mla_sparse_prefill_sm100", {"num_heads": 8, **BY_ROWS}))
+    shape = {"rows": 3, "topk": 140, "pattern": "invalid", "data": "randn", "sink": [0.5] * 8}
+    inputs = mla_sparse_prefill_inputs(made.config, **shape)
+    rng = np.random.default_rng(1)
+    with np.errstate(under="ignore"):
+        scales = np.exp2(rng.uniform(*powers, len(inputs.kv_scales))).astype(np.float32)
+    scales[int(inputs.indices[0].max(where=inputs.indices[0] < len(scales), initial=0))] = 0
+    # Scores of the largest scale are those of randn.
+    scale = inputs.scale * 2.0 ** (-9 - powers[1])
+    inputs = replace(inputs, kv_scales=scales, scale=scale)
+    assert scales.max() <= LARGEST_SCALE
+    step = made.prepare(**given(inputs))
+    step()
+    right(made, inputs, (step.output, step.lse, step.max_logits))

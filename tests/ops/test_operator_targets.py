@@ -76,6 +76,24 @@ def test_blackwell_has_its_own_prefill(torch: Torch) -> None:
         assert one.array.tobytes() == other.array.tobytes()
 
 
+def test_products_of_e4m3_where_they_are_asked_for(torch: Torch) -> None:
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+
+    torch.module.cuda.get_device_capability = {0: BLACKWELL, 1: (9, 0)}.__getitem__
+    config = MlaSparsePrefillConfig(8, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
+    inputs = mla_sparse_prefill_inputs(config, rows=2, topk=70, cache_rows=128)
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    scales = {"q_scale": inputs.q_scale, "kv_scale": inputs.kv_scale}
+    found = mla_sparse_prefill(*tensors, inputs.scale, **scales, compute="fp8")
+    assert torch.made[0].config == config
+    right(torch.made[0], inputs, [x.array for x in found])
+    with pytest.raises(ConfigError, match=r"compute=fp4 is not supported"):
+        mla_sparse_prefill(*tensors, inputs.scale, **scales, compute="fp4")
+    tensors = [Tensor(x.array, 1) for x in tensors]
+    with pytest.raises(UnsupportedError, match="compute=fp8 on sm_90a"):
+        mla_sparse_prefill(*tensors, inputs.scale, **scales, compute="fp8")
+
+
 def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 

@@ -68,6 +68,51 @@ def test_an_illegal_value_of_decode_is_refused(fields, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"compute": "fp16"}, ["compute=fp16", "bf16 or fp8"]),
+        ({"compute": "fp8"}, ["compute=fp8", "dtype=bf16, rows=bf16", "rows=e4m3 or e4m3_row"]),
+        ({"compute": "fp8", "rows": "e4m3"}, ["dtype=bf16, rows=e4m3"]),
+        *(
+            (
+                {"compute": "fp8", "dtype": "fp8_e4m3", "rows": name},
+                [f"rows={name}", "compute=bf16"],
+            )
+            for name in ("bf16", "e4m3_block64", "v32", "rope_aware")
+        ),
+    ],
+)
+def test_products_of_e4m3_are_over_numbers_of_one_scale(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        MlaSparsePrefillConfig(64, **fields)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    for name in ("e4m3", "e4m3_row"):
+        fitting = MlaSparsePrefillConfig(64, dtype="fp8_e4m3", rows=name, compute="fp8")
+        assert (fitting.product_bytes, MlaSparsePrefillConfig(64).product_bytes) == (1, 2)
+
+
+@pytest.mark.parametrize("compute", ["bf16", "fp8"])
+def test_a_row_s_scale_has_a_limit_with_products_of_e4m3(compute):
+    config = MlaSparsePrefillConfig(2, dtype="fp8_e4m3", rows="e4m3_row", compute=compute)
+    call = mla_sparse_prefill_inputs(config, topk=20)
+    scales = call.kv_scales.copy()
+    row = int(call.indices[0, 3])
+    scales[row] = 2.0**64
+    replace(call, kv_scales=scales)
+    scales[row] *= 2
+    if compute == "bf16":
+        replace(call, kv_scales=scales)
+        return
+    with pytest.raises(ConfigError, match=rf"(?s)row {row} of cache.*at most 1\.84467e\+19"):
+        replace(call, kv_scales=scales)
+
+
+def test_decode_has_no_products_of_e4m3():
+    with pytest.raises(ConfigError, match="MlaSparseDecodeConfig has no field 'compute'"):
+        MlaSparseDecodeConfig.from_fields({"num_heads": 64, "compute": "fp8"})
+
+
 def test_model1_is_decode_s_alone():
     assert set(DECODE_ROWS) - set(PREFILL_ROWS) == {"model1"}
     with pytest.raises(ConfigError, match="rows=model1 is no format of prefill; decode has it"):

@@ -13,23 +13,27 @@ LN2 = float(np.log(2.0))
 # __fdividef; PTX ISA). 2 ulp are at most 2 * 2^-23 of the result.
 EX2, LG2, DIVISION = 2.0**-22, 2.0**-22, 2.0**-22
 
-# What one wgmma of bf16 and 16 columns can be off by, relative to the largest number that takes
-# part: accumulator, product, or a partial sum of them. The instruction's arithmetic is not
-# documented. Published bit-accurate models of Hopper (MMA-Sim, arXiv:2511.10909; likewise Khattak
-# and Mikaitis, arXiv:2512.07004) agree on it: products are exact; they and the accumulator, 17
-# terms, are aligned to the largest exponent among them and cut off 25 bits below it; their sum is
-# exact; it is cut to fp32, toward zero. A term loses less than 2^-25, the sum less than 2^-23.
+
+# What one matrix instruction can be off by, as one wgmma of bf16 and 16 columns, relative to the
+# largest number that takes part: accumulator, product, or a partial sum of them. Its arithmetic is
+# not documented. Published bit-accurate models of Hopper (MMA-Sim, arXiv:2511.10909; likewise
+# Khattak and Mikaitis, arXiv:2512.07004) agree on it: products are exact; they and the accumulator,
+# 17 terms, are aligned to the largest exponent among them and cut off 25 bits below it; their sum
+# is exact; it is cut to fp32, toward zero. A term loses less than 2^-25, the sum less than 2^-23.
 # All cuts go the same way, so their worst case is taken: they are not independent of each other.
-WGMMA_K = 16
-WGMMA = (WGMMA_K + 1) * 2.0**-25 + 2.0**-23
+# Models of Blackwell (MMA-Sim; sf-tensor/tcgen05) have the same sum, of 32 products of e4m3 a step.
+def step_error(depth: int) -> float:
+    """The error of an instruction of so many products."""
+    return (depth + 1) * 2.0**-25 + 2.0**-23
 
 
-def score_error(q: Floats, k: Floats, first_column: int = 0) -> Floats:
+def score_error(q: Floats, k: Floats, first_column: int = 0, depth: int = 16) -> Floats:
     """Bound of the error of the fp32 scores `q @ k.T`, [rows, keys], in their own units.
 
-    The kernel adds the products in steps of 16 columns (one wgmma each), from `first_column` to the
-    last and then from 0 on. The largest number that takes part in a step is the accumulator with
-    all its positive or all its negative products, whatever the order inside the step.
+    The kernel adds the products in steps of `depth` columns (an instruction each), from
+    `first_column` to the last and then from 0 on. The largest number that takes part in a step is
+    the accumulator with all its positive or all its negative products, whatever the order inside
+    the step.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -37,13 +41,13 @@ def score_error(q: Floats, k: Floats, first_column: int = 0) -> Floats:
     abs_q, abs_k = np.abs(q32), np.abs(k32)
     shape = (len(q), len(k))
     total, bound = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    steps = range(0, q.shape[1], WGMMA_K)
+    steps = range(0, q.shape[1], depth)
     for step in sorted(steps, key=lambda at: (at < first_column, at)):
-        part = slice(step, step + WGMMA_K)
+        part = slice(step, step + depth)
         half = (q32[:, part] @ k32[:, part].T) / 2
         total += half
         # largest of |total + positive products| and |total + negative products|
         bound += (abs_q[:, part] @ abs_k[:, part].T) / 2
         bound += np.abs(total)
         total += half
-    return bound.astype(np.float64) * (WGMMA * 1.001)
+    return bound.astype(np.float64) * (step_error(depth) * 1.001)

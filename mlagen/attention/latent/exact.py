@@ -6,7 +6,9 @@ maximum that moves at once (`latent.walk`). The bound, with w the softmax weight
 * **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
   (`formats`), in which copies of a row are one: the same number is rounded in the same way. Where
-  rows have scales P_j is multiplied by its row's first, in fp32.
+  rows have scales P_j is multiplied by its row's first, in fp32. In e4m3 |e_j| <= 2^-4, and where
+  P_j is no normal number it moves by half of their step at most, and not by more than itself. Many
+  of these become 0 alike: so their errors are not taken for independent.
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
   (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
@@ -21,11 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import DIVISION, LN2, WGMMA, WGMMA_K
+from mlagen.attention.latent.arithmetic import DIVISION, LN2, step_error
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
-from mlagen.problem.formats import SMALLEST_NORMAL, U_BF16, U_FP32, Floats
+from mlagen.attention.latent.weights import smallest_error
+from mlagen.problem.formats import SMALLEST_NORMAL, U_BF16, U_E4M3, U_FP32, Floats
 
 
 def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
@@ -46,6 +49,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     shares = np.exp2(scores - base[:, None, None])
     total = shares.sum(axis=(1, 2))
     shares /= np.where(total > 0, total, 1.0)[:, None, None]
+    of_last = np.where(total > 0, np.exp2(walk.base[:, -1] - base) / np.maximum(total, 1.0), 0.0)
     weights = shares.reshape(count, -1)[:, :existing]
     output = weights @ v
     lse = log_sum_exp(LN2 * base, total)
@@ -59,12 +63,14 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     magnitude = weights @ abs_v
     of_weights = weighted_eta.reshape(count, -1)[:, :existing] @ abs_v
     of_weights = (of_weights + np.abs(output) * moved) / (1.0 - moved)
-    of_p = U_BF16 * np.minimum(magnitude, factor * _spread(weights, v, keys))
+    of_p = _stored_error(walk, order, weights, of_last, keys, factor)
     of_p += keys.rounding * magnitude
-    steps = walk.tiles * (order.tile // WGMMA_K)
+    steps = walk.tiles * (order.tile // order.depth)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
-    bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
-    bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
+    bound = (
+        of_weights + of_p + steps * step_error(order.depth) * magnitude + np.abs(output) * of_sum
+    )
+    bound *= (1.0 + (U_E4M3 if order.bias else U_BF16)) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
     largest = max(abs_v.max(), np.abs(stored).max())
     flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + largest)
@@ -74,6 +80,28 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     scaled = LN2 * (np.abs(walk.base[:, -1]) + (shares * to_last).sum(axis=(1, 2)))
     lse_bound += np.where(reach > 0, (off + U_FP32) * scaled, 0.0)
     return Attended((output, bound, lse, lse_bound), LN2 * top, top_error(walk, off))
+
+
+def _stored_error(
+    walk: Walk,
+    order: Order,
+    weights: Floats,
+    scale: Floats,
+    keys: Keys,
+    factor: float,
+) -> Floats:
+    """What the rounding of P moves O by, [rows, columns]. `scale` [rows]: exp2(M) of the last M
+    among `weights` [rows, keys]."""
+    v, weights = keys.stored[:, :D_V], weights * keys.scales
+    unit, small = U_BF16, np.zeros(weights.shape)
+    if order.bias:
+        unit = U_E4M3
+        steps = smallest_error(walk, keys, order) * scale[:, None]
+        small = np.repeat(steps, order.tile, axis=1)[:, : len(keys)]
+    normal = np.where(unit * weights >= small, weights, 0.0)
+    few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))
+    many = np.where(normal > 0, 0.0, np.minimum(weights, small)) @ np.abs(v)
+    return unit * few + many
 
 
 def _spread(weights: Floats, v: Floats, keys: Keys) -> Floats:

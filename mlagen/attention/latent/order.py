@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
 
 
@@ -19,7 +20,10 @@ class Order:
     in this order of them, and a step of 16 has four of each 16 of 64, as `added` says. `slack`: M
     is a whole number of log2 units, and moves only where a score is more than so many above it.
     Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
-    rounds the same, wherever M moves.
+    rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds.
+    `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
+    rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
+    scores times the power of two above their row's scale, or 2^LEAST_POWER.
     """
 
     tile: int
@@ -27,11 +31,14 @@ class Order:
     late_columns: int
     boxes: tuple[int, ...] = ()
     slack: int = 0
+    depth: int = 16
+    bias: int = 0
 
     @property
     def behind(self) -> int:
-        """Log2 units that M may be away from the largest score, rounded up; 0: it is that score."""
-        return self.slack + 1 if self.slack else 0
+        """Log2 units that M, with its bias, may be away from the largest score, rounded up; 0: it
+        is that score."""
+        return self.slack + self.bias + 1 if self.slack else 0
 
     def added(self) -> list[int] | slice:
         """All columns in the order in which they are added up, 16 a step, but for where a tile
@@ -54,6 +61,10 @@ KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 
 # The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
+
+# The same with products of e4m3. The largest P is exp2(2 + 6) = 256, below e4m3's 448. It is a
+# normal number down to 2^-12 exp2(M).
+OF_E4M3 = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6)
 
 
 def keys_in_registers(columns: int) -> Order:

@@ -4,6 +4,8 @@ What it follows, for each query row:
 
 * S = q k^T, unscaled. Tiles of keys, in their order; at every tile M = max(M, max S).
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
+  Of an order with a bias it is e4m3(exp2(c S - c M + bias)), relative to the kernel's own M
+  (`latent.weights`).
   Where rows have scales, S is multiplied by its row's, and so is P before it is rounded.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
 * Tiles go in pairs. For the order's late columns of the output, the first tile's P is stored
@@ -14,7 +16,8 @@ What it follows, for each query row:
 What is left between this and a right kernel is fp32 arithmetic. The bound is its sum:
 
 * P whose fp32 error interval holds a boundary between two bf16 numbers may be either of them: that
-  difference times |v|. The interval comes from the errors of S, M, c M, c S - c M and exp2.
+  difference times |v|. Below e4m3's normal range it may be what follows from any M that errors of
+  scores leave open. The interval comes from the errors of S, M, c M, c S - c M and exp2.
 * a tile before a move of M carries exp2 of the difference of two maxima, each with its errors;
 * the row sum carries the errors of its keys and that of the last maximum;
 * each step of the matrix instruction that adds to O, relative to what O and the tile can be;
@@ -30,7 +33,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2, WGMMA, WGMMA_K
+from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2, step_error
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import (
@@ -42,7 +45,8 @@ from mlagen.attention.latent.walk import (
     lse_error,
     row_factors,
 )
-from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_bf16
+from mlagen.attention.latent.weights import Weights
+from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 
 
 def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
@@ -87,10 +91,15 @@ def _output(
 
     late = order.late_columns
     swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
+    rounding = Weights.of(walk, keys, order)
     parts = [
-        _accumulated(walk.carried, of_carried, p, eta, v[:, :late], range(walk.tiles)),
-        _accumulated(*_rescaled_p(walk, of_base, of_carried, p, eta), v[:, late:], swapped),
-    ]
+        _accumulated(walk.carried, of_carried, rounding.rounded(p, eta), v[:, :late],
+                     range(walk.tiles), order.depth),
+    ]  # fmt: skip
+    if late < D_V:
+        carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, p, eta)
+        stored = rounding.rounded(late_p, late_eta)
+        parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order.depth))
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
 
     safe = np.where(total > 0, total, 1.0)[:, None]
@@ -110,20 +119,19 @@ def _output(
 def _accumulated(
     carried: Floats,
     of_carried: Floats,
-    p: Floats,
-    eta: Floats,
+    p: tuple[Floats, Floats],
     v: Floats,
     tiles: Sequence[int],
+    depth: int,
 ) -> tuple[Floats, Floats]:
-    """Sum of bf16(`p`) * `carried` over the `tiles` in their order, times `v`, and its bound,
-    [rows, columns].
+    """Sum of stored P * `carried` over the `tiles` in their order, times `v`, and its bound, [rows,
+    columns]. `p`: P as it is stored, and how far it may be off. `depth`: keys of a step.
 
     All in units of the last maximum, as `carried` is.
     """
-    width = p.shape[2]
-    stored = round_bf16(p)
-    flip = np.maximum(round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta)))
-    acc = np.zeros((len(p), v.shape[1]))
+    stored, flip = p
+    width = stored.shape[2]
+    acc = np.zeros((len(stored), v.shape[1]))
     off = np.zeros(acc.shape)
     for tile in tiles:
         keys = v[tile * width : (tile + 1) * width]
@@ -132,7 +140,7 @@ def _accumulated(
         weights = stored[:, tile, exist] * carry
         size = np.abs(acc) + weights @ np.abs(keys)
         off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
-        off += width // WGMMA_K * WGMMA * size
+        off += width // depth * step_error(depth) * size
         acc += weights @ keys
     return acc, off
 

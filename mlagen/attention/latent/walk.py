@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
-from mlagen.attention.latent.order import Order
+from mlagen.attention.latent.order import LEAST_POWER, Order
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
 Bools = npt.NDArray[np.bool_]
@@ -77,6 +77,18 @@ class Keys:
         """Relative error of a product with a row's scale."""
         return U_FP32 if self.scaled else 0.0
 
+    @property
+    def powers(self) -> Ints:
+        """Log2 of the power of two above each row's scale, [keys]; LEAST_POWER at least."""
+        powers = np.where(self.scales > 0, np.frexp(self.scales)[1], LEAST_POWER)
+        return np.maximum(powers, LEAST_POWER).astype(np.int64)
+
+    def behind(self, order: Order) -> int:
+        """Log2 units that M of that order may be away from the largest score, rounded up."""
+        if not (self.scaled and order.bias):
+            return order.behind
+        return order.behind + int(np.abs(self.powers).max(initial=0))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
@@ -120,7 +132,7 @@ class Walk:
         turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
         for which, column in enumerate(order.first_columns):
             own = turn == which
-            of_scores[:, own] = score_error(q, keys.stored[own][:, added], column)
+            of_scores[:, own] = score_error(q, keys.stored[own][:, added], column, order.depth)
         of_scores = of_scores * np.abs(keys.scales) + keys.rounding * np.abs(products)
         errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 
@@ -138,7 +150,7 @@ class Walk:
             carried = np.where(some, np.exp2(base - base[:, -1:]), 0.0)
             none = np.zeros(base.shape)
             still = np.zeros(base.shape, np.bool_)
-            return Walk(scores, errors, base, none, still, carried, none, *last, order.behind)
+            return Walk(scores, errors, base, none, still, carried, none, *last, keys.behind(order))
         base, base_error = maximum, spread
 
         moves = np.zeros(base.shape, np.bool_)

@@ -13,6 +13,8 @@ WIDTHS = (576, 512)
 MAX_HEADS = 128
 Q_DTYPES = ("bf16", "fp8_e4m3")
 OUTPUT_DTYPES = ("bf16",)
+COMPUTE = ("bf16", "fp8")
+NATIVE_ROWS = ("e4m3", "e4m3_row")  # whose columns are all e4m3 of one scale
 
 
 class Common(Protocol):
@@ -52,3 +54,17 @@ def check_common(problem: Common, rows: tuple[str, ...]) -> None:
         if value not in legal:
             raise ConfigError(f"{name}={value} is not supported", hint=f"{name} is {listed(legal)}")
     row_format(problem.rows, problem.d_qk, rows)
+
+
+def check_compute(compute: str, dtype: str, rows: str) -> None:
+    """ConfigError unless products are of `compute` over queries and rows of these types."""
+    if compute not in COMPUTE:
+        raise ConfigError(
+            f"compute={compute} is not supported", hint=f"compute is {listed(COMPUTE)}"
+        )
+    if compute == "fp8" and (dtype != "fp8_e4m3" or rows not in NATIVE_ROWS):
+        raise ConfigError(
+            f"compute=fp8 does not go with dtype={dtype}, rows={rows}",
+            hint=f"products of e4m3 are of dtype=fp8_e4m3 and rows={listed(NATIVE_ROWS)}: columns "
+            "of other rows have scales or types of their own; compute=bf16 takes them",
+        )

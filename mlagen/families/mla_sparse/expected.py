@@ -108,7 +108,9 @@ class Oracle:
             values[at], bounds[at], lse, lse_bound = found.partial
             if inputs.sink is not None:
                 sink = inputs.sink[chosen].astype(np.float64)
-                values[at], bounds[at] = with_sink(found, sink, len(pieces) > 1, order.behind)
+                values[at], bounds[at] = with_sink(
+                    found, sink, len(pieces) > 1, keys.kernel.behind(order)
+                )
             lses[at], lse_bounds[at] = lse[:, None], lse_bound[:, None]
             tops[at], top_bounds[at] = found.top[:, None], found.top_bound[:, None]
         if inputs.kv_scale != 1.0:

@@ -26,6 +26,8 @@ from mlagen.problem.formats import Floats
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
+# Of a row, with products of e4m3: M lies so far above scores, and the row sum must stay in fp32.
+LARGEST_SCALE = 2.0**64
 Fp32 = npt.NDArray[np.float32]
 
 
@@ -100,7 +102,7 @@ class MlaSparsePrefillInputs(_Call):
         if self.topk_length is not None:
             check_int32("topk_length", self.topk_length, (len(self.q),))
         self._check_shared()
-        check_named(self)
+        check_named(self, LARGEST_SCALE if config.compute == "fp8" else math.inf)
 
     @property
     def batch(self) -> int:

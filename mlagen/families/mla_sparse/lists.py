@@ -61,8 +61,8 @@ class Listing(Protocol):
     def parts(self, entry: int, token: int) -> tuple[Part, ...]: ...
 
 
-def check_named(call: Listing) -> None:
-    """ConfigError for a row that a list names and whose scales are no scales."""
+def check_named(call: Listing, most: float = math.inf) -> None:
+    """ConfigError for a row that a list names and whose scales are no scales, or above `most`."""
     named: dict[str, tuple[Pool, list[Ints]]] = {}
     for entry, token in np.ndindex(call.batch, call.tokens):
         for part in call.parts(entry, token):
@@ -72,13 +72,14 @@ def check_named(call: Listing) -> None:
             continue
         rows = np.unique(np.concatenate(found))
         scales = pool.row_scales(rows)
-        bad = np.flatnonzero(~(np.isfinite(scales) & (scales >= 0)).all(axis=1))
+        fits = np.isfinite(scales) & (scales >= 0) & (scales <= most)
+        bad = np.flatnonzero(~fits.all(axis=1))
         if bad.size:
-            which = scales[bad[0]]
-            wrong = which[~(np.isfinite(which) & (which >= 0))][0]
+            wrong = scales[bad[0]][~fits[bad[0]]][0]
+            limit = "" if math.isinf(most) else f" and at most {most:g}, with compute=fp8"
             raise ConfigError(
                 f"row {rows[bad[0]]} of {pool.name} has the scale {wrong}, and a list names it",
-                hint="scales are finite and not negative, but for rows that no list names",
+                hint=f"scales are finite and not negative{limit}, but for rows that no list names",
             )
 
 

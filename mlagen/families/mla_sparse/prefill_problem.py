@@ -17,11 +17,13 @@ from typing import ClassVar
 
 from mlagen.attention.latent.order import D_V
 from mlagen.families.mla_sparse.checks import (
+    COMPUTE,
     MAX_HEADS,
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
     check_common,
+    check_compute,
 )
 from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
@@ -44,14 +46,24 @@ class MlaSparsePrefillConfig(Fields):
     )
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
     rows: str = told("bf16", meaning="how a row of the cache is stored", legal=PREFILL_ROWS)
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_common(self, PREFILL_ROWS)
+        check_compute(self.compute, self.dtype, self.rows)
 
     @property
     def row_format(self) -> RowFormat:
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:

@@ -40,14 +40,15 @@ def _built(kernel: str, config: MlaSparsePrefillConfig | MlaSparseDecodeConfig) 
 @cache
 def _prefill_of(
     kernel: str, heads: int, d_qk: int, dtype: Any, cached: Any, columns: int,
-    side: tuple[int, ...] | None,
+    side: tuple[int, ...] | None, compute: str,
 ) -> MlaSparsePrefillKernel:  # fmt: skip
     made = _built(
         kernel,
         MlaSparsePrefillConfig(
-            heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side)
+            heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side),
+            compute=compute,
         ),
-    )
+    )  # fmt: skip
     assert isinstance(made, MlaSparsePrefillKernel)
     return made
 
@@ -90,15 +91,18 @@ def _side(scales: Any) -> tuple[int, ...] | None:
     return None if scales is None else (0, *scales.shape[1:])
 
 
-def prefill_kernel(q: Any, kv_cache: Any, kv_scales: Any = None) -> MlaSparsePrefillKernel:
-    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
+def prefill_kernel(
+    q: Any, kv_cache: Any, kv_scales: Any = None, compute: str = "bf16"
+) -> MlaSparsePrefillKernel:
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use. `compute`:
+    what its products are of.
     ConfigError for a problem that none solves, UnsupportedError where that GPU has none for it."""
     if len(q.shape) != 3:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (rows, heads, d_qk)")
     _, heads, d_qk = q.shape
     return _prefill_of(
         kernel_for(q, "mla_sparse_prefill", KERNELS), heads, d_qk, q.dtype, kv_cache.dtype,
-        kv_cache.shape[-1], _side(kv_scales),
+        kv_cache.shape[-1], _side(kv_scales), compute,
     )  # fmt: skip
 
 
@@ -134,13 +138,16 @@ def mla_sparse_prefill(
     kv_scale: float = 1.0,
     q_scale: float = 1.0,
     empty_lse: str = "-inf",
+    compute: str = "bf16",
 ) -> tuple[Any, Any, Any]:
     """Attention of `q` over listed rows: (output, log-sum-exp, largest scores); see
     `MlaSparsePrefillKernel.run`. The kernel is chosen by the GPU that holds `q`, shapes and types,
-    the rows' format among them, and built at its first use."""
+    the rows' format among them, and by `compute`, what products are of, and built at its first
+    use."""
     found = PREFILL(
-        q, kv_cache, indices, scale, topk_length, sink, kv_scales, kv_scale, q_scale, empty_lse
-    )
+        q, kv_cache, indices, scale, topk_length, sink, kv_scales, kv_scale, q_scale, empty_lse,
+        compute,
+    )  # fmt: skip
     return found[0], found[1], found[2]
 
 
@@ -177,12 +184,12 @@ def mla_sparse_decode(
 
 def _prefill(
     q: Any, cache: Any, indices: Any, scale: float, topk_length: Any, sink: Any, kv_scales: Any,
-    kv_scale: float, q_scale: float, empty_lse: str,
+    kv_scale: float, q_scale: float, empty_lse: str, compute: str,
 ) -> tuple[Any, ...]:  # fmt: skip
     tensors = (q, cache, indices, topk_length, sink, kv_scales)
     scales = (scale, kv_scale, q_scale)
     call = SparseCall(tensors, (None, None, None), scales, empty_lse, False)
-    return prefill_kernel(q, cache, kv_scales).enqueue(call)
+    return prefill_kernel(q, cache, kv_scales, compute).enqueue(call)
 
 
 def _decode(
@@ -235,7 +242,7 @@ PREFILL = _registered(
     "mla_sparse_prefill",
     _prefill,
     _prefill_shapes,
-    f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor, Tensor)",
+    f"({_TENSORS}, {_NUMBERS}, str compute) -> (Tensor, Tensor, Tensor)",
 )
 DECODE = _registered(
     "mla_sparse_decode",

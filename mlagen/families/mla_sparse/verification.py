@@ -17,6 +17,7 @@ from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import (
     D_V,
     KEYS_AS_ROWS,
+    OF_E4M3,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -70,7 +71,7 @@ def order_of(artifact: Artifact) -> Order:
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
-        return SELDOM_MOVED
+        return OF_E4M3 if artifact.manifest.problem.get("compute") == "fp8" else SELDOM_MOVED
     return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
 
 
@@ -313,13 +314,15 @@ class MlaSparsePrefillKind(Kind):
         another in a block; lists of one key and of none; lists that go on past their length;
         then invalid and repeated indices."""
         lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        problem = MlaSparsePrefillConfig.from_fields(artifact.manifest.problem)
+        twice = 8 // problem.product_bytes  # tiles, around the ring of keys
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
         return Covering(
             (
                 Call("realistic", {**shape, **GAPS}),
                 Call("randn", {"rows": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
-                Call("late_max", {"rows": 5, "topk": 4 * TILE + 4, "blocks": 3, "page_size": 8,
+                Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
             )
         )  # fmt: skip

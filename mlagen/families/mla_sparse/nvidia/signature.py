@@ -30,7 +30,8 @@ def signature(
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
     after one another; or a block has a query (`grid` "units"), `clusters` of them a CTA cluster.
 
-    q as [rows * H, d_qk] by tensor map, in boxes of `rows`, or by pointer (None, and e4m3); the
+    q as [rows * H, d_qk] by tensor map, in boxes of `rows`, or by pointer (None, and e4m3 that
+    bf16 is made of); the
     cache by pointer: row r lies `row_bytes`
     r + `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows
     that an index may name. indices int32, a query's list `list_stride` after the one before it,
@@ -118,10 +119,13 @@ def decode_signature(
 def _queries(
     k: MlaSparsePrefillConfig | MlaSparseDecodeConfig, rows: int | None
 ) -> tuple[str, str | TensorMap, str]:
-    """The argument q: by tensor map in boxes of `rows`; None, and of e4m3, by pointer."""
-    if rows is None or k.dtype != "bf16":
+    """The argument q: by tensor map in boxes of `rows`; None, and of e4m3 that bf16 is made
+    of, by pointer."""
+    native = isinstance(k, MlaSparsePrefillConfig) and k.compute == "fp8"
+    if rows is None or not (native or k.dtype == "bf16"):
         return ("q", f"pointer:{k.dtype}@{VECTOR}", "read")
-    return ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read")
+    columns = 2 * COLUMNS if native else COLUMNS
+    return ("q", TensorMap("q", k.dtype, k.d_qk, columns, rows), "read")
 
 
 def _element(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> str:

@@ -18,6 +18,11 @@ exact, so that it does not matter when (`latent.order`). The two threads of a he
 maxima. P is rounded to bf16 for the product; row sums add what it was before, and are added up at
 the end. M starts at the lowest finite number: a tile without keys leaves M, and its P is 0. A query
 without keys has one such tile.
+
+With compute=fp8 all four operands are e4m3, 32 numbers a step. M is then 6 lower than it would be,
+and P so much larger, so that small ones are normal numbers of e4m3; it moves where a score is more
+than 8 above it, so that P is at most 256. Where rows have scales these multiply S, and P before it
+is rounded; M follows scores that are lifted by the power of two above their row's scale.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ import struct
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.order import SELDOM_MOVED
+from mlagen.attention.latent.order import LEAST_POWER, OF_E4M3, SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError, UnsupportedError
@@ -39,13 +44,9 @@ from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
-QK = Product(ROWS, TILE, weights=True), Product(2 * ROWS, TILE, cta_group=2)
-# Of 256 columns of values.
-PV = (
-    Product(ROWS, 256, weights=True, b_major="mn"),
-    Product(2 * ROWS, 256, cta_group=2, b_major="mn"),
-)
-BOX = 32  # columns of TMEM that 64 columns of Q take, two numbers a column
+FLOAT = 4  # bytes of a scale
+VALUES = 256  # columns of them that a product has
+BOX = 32  # columns of TMEM that a tile of Q takes, four bytes a column
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
@@ -55,6 +56,8 @@ class SparsePrefill:
     a CTA pair also raw: keys before the leader knows of them), sums `o`, the region Q of what is
     copied of the queries, and registers (s, p, o)."""
 
+    weighs = False  # whether each row has a scale, which multiplies S and P
+
     def __init__(
         self,
         k: MlaSparsePrefillConfig,
@@ -63,10 +66,10 @@ class SparsePrefill:
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        if k.rows != "bf16" or k.dtype != "bf16":
+        if (k.rows != "bf16" or k.dtype != "bf16") and k.compute != "fp8":
             raise UnsupportedError(
                 f"rows={k.rows}, dtype={k.dtype} on sm_100a",
-                hint="rows and queries are bf16 there",
+                hint="rows and queries are bf16 there, or both e4m3 with compute=fp8",
             )
         _check_roles(s, softmax, feeder)
         query, keys, weights, scores = (
@@ -92,7 +95,10 @@ class SparsePrefill:
         self.query, self.keys, self.values = query, keys, values
         self.weights, self.scores = weights, scores
         apart = values.tiles[1].base - values.tiles[0].base
-        qk, pv = QK[self.pair], PV[self.pair]
+        self.weighs = k.rows == "e4m3_row"
+        order = OF_E4M3 if k.compute == "fp8" else SELDOM_MOVED
+        qk, pv = products(k.compute, self.pair)
+        half = VALUES // 2 * k.product_bytes  # bytes of a row of V that a block of a pair has
         self.supply: dict[str, Any] = {
             "k": k, "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
             "causal": False, "shared_list": False, "tile_rows": TILE,
@@ -103,11 +109,24 @@ class SparsePrefill:
             "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
             "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
-            "qk": qk, "pv": pv, "value_columns": pv.columns, "slack": SELDOM_MOVED.slack,
-            "slack_bits": f"0f{struct.pack('>f', SELDOM_MOVED.slack).hex().upper()}",
+            "qk": qk, "pv": pv, "value_columns": VALUES,
+            "element_bytes": k.product_bytes, "row_bytes": k.d_qk * k.product_bytes,
+            "value_bytes": [
+                at + n for at in range(0, k.d_v * k.product_bytes, 2 * half)
+                for n in range(0, half, 128)
+            ],
+            "scaled": k.rows == "e4m3", "lifted": self.weighs and bool(order.bias),
+            "least_power": LEAST_POWER, "float_bytes": FLOAT,
+            "bias": order.bias, "bias_bits": _fp32(order.bias),
+            "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
         self._registers(s)
+        if self.weighs:
+            self.supply["weight"] = s.named("weight", ".f32", 1, "the scale of its key")[0]
+            self.supply["weights_room"] = s.smem.room("row scales", FLOAT * softmax.threads)
+        if self.supply["lifted"]:
+            self.supply["powers_room"] = s.smem.room("powers", FLOAT * softmax.threads)
         threads = s.roles[-1].warps.stop * 32
         s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
         s.symbol, s.plain = SYMBOL, self._plain()
@@ -158,8 +177,8 @@ class SparsePrefill:
             tiles=(
                 *by(feeder, "look_up", "find_rows", *fetched),
                 *by(math, "keep_queries", "qk"),
-                *by(softmax, "load_list", "load_scores", "release scores", "row_maximum",
-                    "exponent", "rescale", "copy weights"),
+                *by(softmax, "load_list", *(["load_scales"] if self.weighs else []), "load_scores",
+                    "release scores", "row_maximum", "exponent", "rescale", "copy weights"),
                 *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
             ),
             after=by(softmax, "finish"),
@@ -214,6 +233,11 @@ class SparsePrefill:
         """Load what the list names in this warp's half of a tile, a key a lane."""
         self._record("load_list", tile)
 
+    def load_scales(self, tile: Tile) -> None:
+        """Load the scales of these rows, where each has one."""
+        if self.weighs:
+            self._record("load_scales", tile)
+
     def load_scores(self, tile: Tile) -> None:
         """Load S to registers."""
         self._record("load_scores", tile, uses=(Value(self.scores.name, tile),))
@@ -265,6 +289,20 @@ class SparsePrefill:
             name, f"mla_sparse/in_tensor/{template or name}.ptx.j2", tile,
             lambda at: {**supply, "first": at.first}, **own,
         )  # fmt: skip
+
+
+def products(compute: str, pair: bool) -> tuple[Product, Product]:
+    """Q K^T, and P V of 256 columns of values."""
+    element = "fp8_e4m3" if compute == "fp8" else "bf16"
+    form: dict[str, Any] = {"cta_group": 2} if pair else {"weights": True}
+    form |= {"a": element, "b": element}
+    heads = ROWS * (1 + pair)
+    return Product(heads, TILE, **form), Product(heads, VALUES, b_major="mn", **form)
+
+
+def _fp32(number: int) -> str:
+    """A number as PTX writes its bits."""
+    return f"0f{struct.pack('>f', number).hex().upper()}"
 
 
 def _check_roles(s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
