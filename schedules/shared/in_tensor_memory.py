@@ -18,8 +18,9 @@ from mlagen.targets.nvidia.dsl import acquire, release
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def in_tensor_memory(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
-    softmax = s.role("softmax", warpgroups=1)
-    feeder = s.role("feeder", warpgroups=1)
+    feeders, most, few = (2, 160, 112) if operations.converts else (1, 0, 0)
+    softmax = s.role("softmax", warpgroups=1, registers=most)
+    feeder = s.role("feeder", warpgroups=feeders, registers=few)
     math = s.role("math", warps=1, single=True)
 
     # SMEM: rows of 64 columns in the 128-byte swizzle. K and V are the same bytes.
@@ -33,7 +34,7 @@ def in_tensor_memory(k, s, operations):
     s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
-        producer_threads=feeder.threads,
+        producer_threads=feeder.threads, by_warps="fenced" if operations.converts else False,
     )  # fmt: skip
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
@@ -55,9 +56,14 @@ def in_tensor_memory(k, s, operations):
         d.setup(feeder)
         d.load_queries()
     for i in tiles(feeder):
-        d.find_rows(i)
-        d.look_up(i + 1)
-        copy(keys, i)
+        if operations.converts:
+            copy(keys, i)
+            d.fetch(keys, i + 1)
+            d.look_up_for(keys, i + 2)
+        else:
+            d.find_rows(i)
+            d.look_up(i + 1)
+            copy(keys, i)
 
     with prologue(math):
         d.setup(math)
@@ -77,5 +83,6 @@ def in_tensor_memory(k, s, operations):
         acquire(weights, i)
         d.rescale(i)
         copy(weights, i)
+        d.load_scales(i + 1)
     with epilogue(softmax):
         d.finish()

@@ -15,13 +15,13 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     decode_by_keys,
     decode_by_queries,
     prefill_by_keys,
     prefill_by_queries,
-    row_form,
 )
 from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
 from mlagen.schedules.mla_prefill_v2 import form
