@@ -9,7 +9,8 @@ products, 64 in each block. One thread of the leader issues products for both.
 | hand V(i) on                        | give P and V of i-1 back   | P(i) to SMEM                 |
 
 cp.async completes barriers of the own block: so rows land in `raw` pipelines, in the same place,
-and the feeder hands them on to the leader when it has asked for those of the tile after.
+and the feeder hands them on to the leader when it has asked for those of the tile after. Rows that
+are converted are stored by threads, which tell the leader themselves: K and V have a feeder each.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -17,12 +18,13 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
-def landing(s, name, whole, fed):
+def landing(s, name, whole):
     """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
     tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=2, over=x)
              for n, x in enumerate(whole.tiles))  # fmt: skip
     return s.smem.pipeline(
-        f"raw {whole.name}", *tiles, consumer=fed["producer"], within=whole, **fed
+        f"raw {whole.name}", *tiles, producer=whole.producer, consumer=whole.producer,
+        producer_threads=whole.producer_threads, within=whole,
     )  # fmt: skip
 
 
@@ -30,8 +32,10 @@ def landing(s, name, whole, fed):
 def on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
-    softmax = s.role("softmax", warpgroups=1)
-    feeder = s.role("feeder", warpgroups=1)
+    most, few = (160, 112) if operations.converts else (0, 0)
+    softmax = s.role("softmax", warpgroups=1, registers=most)
+    feeder = s.role("feeder", warpgroups=1, registers=few)
+    filler = s.role("filler", warpgroups=1, registers=few) if operations.converts else feeder
     math = s.role("math", warps=1, single=True, leader=True)
 
     # SMEM: rows of 64 columns in the 128-byte swizzle.
@@ -48,12 +52,15 @@ def on_a_cta_pair(k, s, operations):
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
     )  # fmt: skip
-    fed = {"producer": feeder.name, "producer_threads": feeder.threads}
     keys, values = (
-        s.smem.pipeline(name, *held, consumer=math.name, releases=1, by_warps="fenced", **fed)
-        for name, held in (("keys", K), ("values", V))
-    )
-    raw_keys, raw_values = landing(s, "raw K", keys, fed), landing(s, "raw V", values, fed)
+        s.smem.pipeline(
+            name, *held, producer=role.name, consumer=math.name, releases=1,
+            producer_threads=role.threads, by_warps="fenced",
+        )
+        for name, held, role in (("keys", K, feeder), ("values", V, filler))
+    )  # fmt: skip
+    if not operations.converts:
+        raw_keys, raw_values = landing(s, "raw K", keys), landing(s, "raw V", values)
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
@@ -69,15 +76,24 @@ def on_a_cta_pair(k, s, operations):
     with prologue(feeder):
         d.setup(feeder)
         d.load_queries()
-    for i in tiles(feeder):
-        d.find_rows(i + 1)
-        d.look_up(i + 2)
-        acquire(keys, i + 1)
-        copy(raw_keys, i + 1)
-        copy(keys, i)
-        acquire(values, i + 1)
-        copy(raw_values, i + 1)
-        copy(values, i)
+    if operations.converts:
+        with prologue(filler):
+            d.setup(filler)
+        for role, rows in ((feeder, keys), (filler, values)):
+            for i in tiles(role):
+                copy(rows, i)
+                d.fetch(rows, i + 1)
+                d.look_up_for(rows, i + 2)
+    else:
+        for i in tiles(feeder):
+            d.find_rows(i + 1)
+            d.look_up(i + 2)
+            acquire(keys, i + 1)
+            copy(raw_keys, i + 1)
+            copy(keys, i)
+            acquire(values, i + 1)
+            copy(raw_values, i + 1)
+            copy(values, i)
 
     with prologue(math):
         d.setup(math)
@@ -98,5 +114,6 @@ def on_a_cta_pair(k, s, operations):
         acquire(weights, i)
         d.rescale(i)
         copy(weights, i)
+        d.load_scales(i + 1)
     with epilogue(softmax):
         d.finish()

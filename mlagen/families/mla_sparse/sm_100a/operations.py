@@ -158,10 +158,11 @@ class SparsePrefill:
 
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
-        feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
+        math, softmax = self.keys.consumers[0], self.softmax.name
+        feeders = {pipeline.producer: None for pipeline in self._rows()}
+        setups = [part for role in (*feeders, math, softmax) for part in by(role, "setup")]
         return PipelineOrder(
-            before=(*by(feeder, "setup", "load_queries"), *by(math, "setup"),
-                    *by(softmax, "setup")),
+            before=(*setups, *by(self.query.producer, "load_queries")),
             tiles=(
                 *self._fetched(),
                 *by(math, "qk"),
