@@ -31,7 +31,12 @@ def in_tensor_memory(k, s, operations):
             ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    by_tma = k.dtype == "bf16"  # else the softmax, which waits anyway, makes bf16 of them
+    reader = feeder if by_tma else softmax
+    s.smem.pipeline(
+        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
+        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+    )  # fmt: skip
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads, by_warps="fenced" if operations.converts else False,
@@ -54,7 +59,7 @@ def in_tensor_memory(k, s, operations):
 
     with prologue(feeder):
         d.setup(feeder)
-        d.load_queries()
+        d.load_queries(feeder)
     for i in tiles(feeder):
         if operations.converts:
             copy(keys, i)
@@ -75,6 +80,7 @@ def in_tensor_memory(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
         d.row_maximum(i)

@@ -47,7 +47,12 @@ def on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, 2), ("V", "cache", values, 64, 2),
         )
     )  # fmt: skip
-    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    by_tma = k.dtype == "bf16"  # else the softmax, which waits anyway, makes bf16 of them
+    reader = feeder if by_tma else softmax
+    s.smem.pipeline(
+        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
+        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+    )  # fmt: skip
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
@@ -75,7 +80,7 @@ def on_a_cta_pair(k, s, operations):
 
     with prologue(feeder):
         d.setup(feeder)
-        d.load_queries()
+        d.load_queries(feeder)
     if operations.converts:
         with prologue(filler):
             d.setup(filler)
@@ -106,6 +111,7 @@ def on_a_cta_pair(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
         d.row_maximum(i)

@@ -31,7 +31,7 @@ from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.dsl.plain import Part
-from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.signature import signature
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.fields import listed
@@ -66,8 +66,6 @@ class SparsePrefill:
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        if k.dtype != "bf16":
-            raise UnsupportedError(f"dtype={k.dtype} on sm_100a", hint="queries are bf16 there")
         self._check_rows(k)
         self._check_roles(s, softmax, feeder)
         query, keys, weights, scores = (
@@ -188,9 +186,14 @@ class SparsePrefill:
         feeds = any(role.name == pipeline.producer for pipeline in self._rows())
         self._record("setup", None, feeds=feeds, masks=role is self.softmax)
 
-    def load_queries(self) -> None:
-        """Fetch 64 rows of Q by TMA. Rows past the query's own are of others, or zero."""
-        self._record("load_queries", None, pipeline=self.query, defines=(Value(self.query.name),))
+    def load_queries(self, role: WarpRole) -> None:
+        """Fetch 64 rows of Q by TMA, or make bf16 of those of e4m3. Rows past the query's own are
+        of others, or zero. Only in the role that fills the pipeline."""
+        if role.name == self.query.producer:
+            self._record(
+                "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
+                template="load_queries" if self.k.dtype == "bf16" else "read_queries",
+            )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------
 
