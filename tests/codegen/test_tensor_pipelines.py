@@ -114,7 +114,7 @@ REFUSED = [
      "is waited for 2 times"),
     ("        d.rescale(i)\n", "        acquire(weights, i - 1)\n        d.rescale(i)\n",
      "is waited for 2 times"),
-    ('s.role("feeder", warpgroups=1)', 's.role("feeder", warpgroups=2)', "of 8 warps"),
+    ('s.role("feeder", warpgroups=feeders,', 's.role("feeder", warpgroups=2,', "of 8 warps"),
     ("        d.qk(i)\n", "", "'qk' of role math is missing"),
     ("        release(weights, i - 1)\n", "", "is missing in the tile loop"),
     ('s.columns("S", 32, slots=2)', 's.columns("S", 160, slots=2)', "256 columns on top of 320"),
