@@ -16,14 +16,15 @@ from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.rows import PREFILL_ROWS
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
 
 REPEATS = 200
 
 
-def prefill(heads: int, d_qk: int = 576, topk: int = 300) -> Any:
+def prefill(heads: int, d_qk: int = 576, topk: int = 300, **fields: str) -> Any:
     """40 queries, of which some have lists without keys or with invalid places."""
-    config = MlaSparsePrefillConfig(heads, d_qk=d_qk)
+    config = MlaSparsePrefillConfig(heads, d_qk=d_qk, **fields)
     return mla_sparse_prefill_inputs(
         config, rows=40, topk=topk, cache_rows=4096, sink=np.linspace(-2, 2, heads).tolist()
     )
@@ -31,14 +32,19 @@ def prefill(heads: int, d_qk: int = 576, topk: int = 300) -> Any:
 
 def call(inputs: Any) -> Any:
     *tensors, sink = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices, inputs.sink))
-    return lambda: mlagen.ops.mla_sparse_prefill(*tensors, inputs.scale, sink=sink)
+    scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    return lambda: mlagen.ops.mla_sparse_prefill(
+        *tensors, inputs.scale, sink=sink, kv_scales=scales, kv_scale=inputs.kv_scale,
+        q_scale=inputs.q_scale,
+    )  # fmt: skip
 
 
 def right(inputs: Any, outputs: Any) -> None:
     """Holds outputs against both oracles."""
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 
-    made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache))
+    scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache), scales)
     assert made.artifact.manifest.target == "sm_100a"
     found = dict(zip(("o", "lse", "max_logits"), map(to_host, outputs), strict=True))
     splits = MlaSparseTrial(SplitInputs(inputs, 1)).splits
@@ -56,12 +62,22 @@ def test_operator(heads: int, d_qk: int, topk: int) -> None:
     right(inputs, call(inputs)())
 
 
+@pytest.mark.parametrize("heads", [8, 64, 72, 128])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("rows", PREFILL_ROWS)
+def test_rows_and_queries_of_e4m3(rows: str, dtype: str, heads: int) -> None:
+    """Every format that is converted to bf16, with queries that are and that are not."""
+    inputs = prefill(heads, rows=rows, dtype=dtype)
+    right(inputs, call(inputs)())
+
+
 @pytest.mark.parametrize("heads", [64, 128])
-def test_captured_and_repeated(heads: int) -> None:
+@pytest.mark.parametrize("rows", ["bf16", "e4m3_row", "v32"])
+def test_captured_and_repeated(rows: str, heads: int) -> None:
     """A graph's launches, and many of them, leave the same bits."""
     import torch
 
-    inputs = prefill(heads)
+    inputs = prefill(heads, rows=rows)
     step = call(inputs)
     first = step()
     graph = torch.cuda.CUDAGraph()
@@ -77,12 +93,13 @@ def test_captured_and_repeated(heads: int) -> None:
     right(inputs, found)
 
 
-def test_flash_mla() -> None:
+@pytest.mark.parametrize("rows", ["bf16", "v32"])
+def test_flash_mla(rows: str) -> None:
     import torch
 
     from mlagen.compat import flash_mla
 
-    inputs = prefill(64)
+    inputs = prefill(64, rows=rows)
     q, cache, lists = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices))
     sink = to_gpu(inputs.sink)
     out, most, lse = flash_mla.flash_mla_sparse_fwd(
