@@ -7,12 +7,31 @@ products, whose sums lie in tensor memory.
 | load the list of tile i+1 | O += P(i-1) V(i-1)       | P(i) in registers                |
 |                           | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-While the softmax of a tile is computed, the next one's scores are multiplied.
+While the softmax of a tile is computed, the next one's scores are multiplied. Rows that are
+converted are loaded to registers a tile before they are stored.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import acquire, release
+
+
+def query_pipeline(k, s, Q, feeder, softmax, math):
+    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3."""
+    by_tma = k.dtype == "bf16"
+    reader = feeder if by_tma else softmax
+    s.smem.pipeline(
+        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
+        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+    )  # fmt: skip
+
+
+def convert(d, feeder, rows):
+    """The loop of a feeder that makes bf16 of rows."""
+    for i in tiles(feeder):
+        copy(rows, i)
+        d.fetch(rows, i + 1)
+        d.look_up_for(rows, i + 2)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
@@ -31,12 +50,7 @@ def in_tensor_memory(k, s, operations):
             ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    by_tma = k.dtype == "bf16"  # else the softmax, which waits anyway, makes bf16 of them
-    reader = feeder if by_tma else softmax
-    s.smem.pipeline(
-        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
-        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
-    )  # fmt: skip
+    query_pipeline(k, s, Q, feeder, softmax, math)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads, by_warps="fenced" if operations.converts else False,
@@ -60,12 +74,10 @@ def in_tensor_memory(k, s, operations):
     with prologue(feeder):
         d.setup(feeder)
         d.load_queries(feeder)
-    for i in tiles(feeder):
-        if operations.converts:
-            copy(keys, i)
-            d.fetch(keys, i + 1)
-            d.look_up_for(keys, i + 2)
-        else:
+    if operations.converts:
+        convert(d, feeder, keys)
+    else:
+        for i in tiles(feeder):
             d.find_rows(i)
             d.look_up(i + 1)
             copy(keys, i)

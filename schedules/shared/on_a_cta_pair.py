@@ -15,6 +15,7 @@ are converted are stored by threads, which tell the leader themselves: K and V h
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.schedules.shared.in_tensor_memory import convert, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
@@ -26,6 +27,19 @@ def landing(s, name, whole):
         f"raw {whole.name}", *tiles, producer=whole.producer, consumer=whole.producer,
         producer_threads=whole.producer_threads, within=whole,
     )  # fmt: skip
+
+
+def fetch(d, feeder, keys, values, raw_keys, raw_values):
+    """The loop of a feeder that copies rows as they are."""
+    for i in tiles(feeder):
+        d.find_rows(i + 1)
+        d.look_up(i + 2)
+        acquire(keys, i + 1)
+        copy(raw_keys, i + 1)
+        copy(keys, i)
+        acquire(values, i + 1)
+        copy(raw_values, i + 1)
+        copy(values, i)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
@@ -47,21 +61,14 @@ def on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, 2), ("V", "cache", values, 64, 2),
         )
     )  # fmt: skip
-    by_tma = k.dtype == "bf16"  # else the softmax, which waits anyway, makes bf16 of them
-    reader = feeder if by_tma else softmax
-    s.smem.pipeline(
-        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
-        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
-    )  # fmt: skip
+    query_pipeline(k, s, Q, feeder, softmax, math)
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
     )  # fmt: skip
     keys, values = (
-        s.smem.pipeline(
-            name, *held, producer=role.name, consumer=math.name, releases=1,
-            producer_threads=role.threads, by_warps="fenced",
-        )
+        s.smem.pipeline(name, *held, producer=role.name, consumer=math.name, releases=1,
+                        producer_threads=role.threads, by_warps="fenced")
         for name, held, role in (("keys", K, feeder), ("values", V, filler))
     )  # fmt: skip
     if not operations.converts:
@@ -84,21 +91,10 @@ def on_a_cta_pair(k, s, operations):
     if operations.converts:
         with prologue(filler):
             d.setup(filler)
-        for role, rows in ((feeder, keys), (filler, values)):
-            for i in tiles(role):
-                copy(rows, i)
-                d.fetch(rows, i + 1)
-                d.look_up_for(rows, i + 2)
+        convert(d, feeder, keys)
+        convert(d, filler, values)
     else:
-        for i in tiles(feeder):
-            d.find_rows(i + 1)
-            d.look_up(i + 2)
-            acquire(keys, i + 1)
-            copy(raw_keys, i + 1)
-            copy(keys, i)
-            acquire(values, i + 1)
-            copy(raw_values, i + 1)
-            copy(values, i)
+        fetch(d, feeder, keys, values, raw_keys, raw_values)
 
     with prologue(math):
         d.setup(math)
