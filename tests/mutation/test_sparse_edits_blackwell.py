@@ -131,6 +131,9 @@ CONVERTED = {
     "rows that nobody waits for": (
         r"@%first (mbarrier\.arrive\.shared::cta\.b64 _, \[%bar\];)", "", FINDING
     ),
+    "registers that nobody gives": (
+        r"setmaxnreg\.dec\.sync\.aligned\.u32 112;", "setmaxnreg.dec.sync.aligned.u32 120;", FINDING
+    ),
     "queries of nobody": (
         r"setp\.lt\.u32 (%there, %line, %rows;)", r"setp.le.u32 \1", FINDING
     ),
