@@ -9,6 +9,7 @@ products, whose sums lie in tensor memory.
 
 While the softmax of a tile is computed, the next one's scores are multiplied. Before the first tile
 math copies most of Q to TMEM, so that products need not read it from SMEM again for every tile.
+Rows that are converted are loaded to registers a tile before they are stored.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -16,11 +17,30 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
+def query_pipeline(k, s, Q, feeder, softmax, math):
+    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3."""
+    by_tma = k.as_stored
+    reader = feeder if by_tma else softmax
+    s.smem.pipeline(
+        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
+        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+    )  # fmt: skip
+
+
+def convert(d, feeder, rows):
+    """The loop of a feeder that makes bf16 of rows."""
+    for i in tiles(feeder):
+        copy(rows, i)
+        d.fetch(rows, i + 1)
+        d.look_up_for(rows, i + 2)
+
+
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def in_tensor_memory(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
-    softmax = s.role("softmax", warpgroups=1)
-    feeder = s.role("feeder", warpgroups=1)
+    feeders, most, few = (2, 160, 112) if operations.converts else (1, 0, 0)
+    softmax = s.role("softmax", warpgroups=1, registers=most)
+    feeder = s.role("feeder", warpgroups=feeders, registers=few)
     math = s.role("math", warps=1, single=True)
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle. K and V are the same bytes. What is left of a
@@ -32,10 +52,10 @@ def in_tensor_memory(k, s, operations):
             ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    query_pipeline(k, s, Q, feeder, softmax, math)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
-        producer_threads=feeder.threads,
+        producer_threads=feeder.threads, by_warps="fenced" if operations.converts else False,
     )  # fmt: skip
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
@@ -59,11 +79,14 @@ def in_tensor_memory(k, s, operations):
 
     with prologue(feeder):
         d.setup(feeder)
-        d.load_queries()
-    for i in tiles(feeder):
-        d.find_rows(i)
-        d.look_up(i + 1)
-        copy(keys, i)
+        d.load_queries(feeder)
+    if operations.converts:
+        convert(d, feeder, keys)
+    else:
+        for i in tiles(feeder):
+            d.find_rows(i)
+            d.look_up(i + 1)
+            copy(keys, i)
 
     with prologue(math):
         d.setup(math)
@@ -76,6 +99,7 @@ def in_tensor_memory(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
         release(scores, i)

@@ -9,30 +9,48 @@ products, 64 in each block. One thread of the leader issues products for both.
 | hand V(i) on                        | give P and V of i-1 back   | P(i) to SMEM                 |
 
 cp.async completes barriers of the own block: so rows land in `raw` pipelines, in the same place,
-and the feeder hands them on to the leader when it has asked for those of the tile after. Before the
-first tile math copies most of Q to TMEM, in both blocks.
+and the feeder hands them on to the leader when it has asked for those of the tile after. Rows that
+are converted are stored by threads, which tell the leader themselves: K and V have a feeder each.
+Before the first tile math copies most of Q to TMEM, in both blocks.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.schedules.shared.in_tensor_memory import convert, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
-def landing(s, name, whole, fed):
+def landing(s, name, whole):
     """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
     tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=x.slots, over=x)
              for n, x in enumerate(whole.tiles))  # fmt: skip
     return s.smem.pipeline(
-        f"raw {whole.name}", *tiles, consumer=fed["producer"], within=whole, **fed
+        f"raw {whole.name}", *tiles, producer=whole.producer, consumer=whole.producer,
+        producer_threads=whole.producer_threads, within=whole,
     )  # fmt: skip
+
+
+def fetch(d, feeder, keys, values, raw_keys, raw_values):
+    """The loop of a feeder that copies rows as they are."""
+    for i in tiles(feeder):
+        d.find_rows(i + 1)
+        d.look_up(i + 2)
+        acquire(keys, i + 1)
+        copy(raw_keys, i + 1)
+        copy(keys, i)
+        acquire(values, i + 1)
+        copy(raw_values, i + 1)
+        copy(values, i)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
 def on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
-    softmax = s.role("softmax", warpgroups=1)
-    feeder = s.role("feeder", warpgroups=1)
+    most, few = (160, 112) if operations.converts else (0, 0)
+    softmax = s.role("softmax", warpgroups=1, registers=most)
+    feeder = s.role("feeder", warpgroups=1, registers=few)
+    filler = s.role("filler", warpgroups=1, registers=few) if operations.converts else feeder
     math = s.role("math", warps=1, single=True, leader=True)
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle.
@@ -45,17 +63,18 @@ def on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
-    s.smem.pipeline("query", *Q, producer=feeder.name, consumer=math.name, resident=True)
+    query_pipeline(k, s, Q, feeder, softmax, math)
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
     )  # fmt: skip
-    fed = {"producer": feeder.name, "producer_threads": feeder.threads}
     keys, values = (
-        s.smem.pipeline(name, *held, consumer=math.name, releases=1, by_warps="fenced", **fed)
-        for name, held in (("keys", K), ("values", V))
-    )
-    raw_keys, raw_values = landing(s, "raw K", keys, fed), landing(s, "raw V", values, fed)
+        s.smem.pipeline(name, *held, producer=role.name, consumer=math.name, releases=1,
+                        producer_threads=role.threads, by_warps="fenced")
+        for name, held, role in (("keys", K, feeder), ("values", V, filler))
+    )  # fmt: skip
+    if not operations.converts:
+        raw_keys, raw_values = landing(s, "raw K", keys), landing(s, "raw V", values)
     s.smem.room("of warps", 2 * 4 * softmax.threads)
 
     # TMEM: 64 rows by half of the columns in 64 lanes, the other half in the others.
@@ -74,16 +93,14 @@ def on_a_cta_pair(k, s, operations):
 
     with prologue(feeder):
         d.setup(feeder)
-        d.load_queries()
-    for i in tiles(feeder):
-        d.find_rows(i + 1)
-        d.look_up(i + 2)
-        acquire(keys, i + 1)
-        copy(raw_keys, i + 1)
-        copy(keys, i)
-        acquire(values, i + 1)
-        copy(raw_values, i + 1)
-        copy(values, i)
+        d.load_queries(feeder)
+    if operations.converts:
+        with prologue(filler):
+            d.setup(filler)
+        convert(d, feeder, keys)
+        convert(d, filler, values)
+    else:
+        fetch(d, feeder, keys, values, raw_keys, raw_values)
 
     with prologue(math):
         d.setup(math)
@@ -97,6 +114,7 @@ def on_a_cta_pair(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)
         release(scores, i)

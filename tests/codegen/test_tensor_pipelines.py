@@ -101,6 +101,17 @@ def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:
     assert names.index("keep_queries") < names.index("qk") and wait < names.index("qk")
 
 
+CONVERTED = [
+    ("(2, 160, 112)", "(1, 160, 112)", "of 4 warps"),
+    ("(2, 160, 112)", "(2, 168, 112)", "a block of 416 threads has 53248"),
+    ("        d.fetch(rows, i + 1)\n        d.look_up_for(rows, i + 2)\n",
+     "        d.look_up_for(rows, i + 2)\n        d.fetch(rows, i + 1)\n", "fetch"),
+    ("        copy(rows, i)\n        d.fetch(rows, i + 1)\n",
+     "        d.fetch(rows, i + 1)\n        copy(rows, i)\n", "copy"),
+    ("        d.load_scales(i + 1)\n", "", "'load_scales' of role softmax is missing"),
+    ("        d.load_list(i + 1)\n", "        d.load_scales(i + 1)\n        d.load_list(i + 1)\n",
+     "load_scales"),
+]  # fmt: skip
 REFUSED = [
     ("        acquire(weights, i)\n        d.rescale(i)\n",
      "        d.rescale(i)\n        acquire(weights, i)\n", "uses O of tile 1 before it is full"),
@@ -110,7 +121,7 @@ REFUSED = [
      "is waited for 2 times"),
     ("        d.rescale(i)\n", "        acquire(weights, i - 1)\n        d.rescale(i)\n",
      "is waited for 2 times"),
-    ('s.role("feeder", warpgroups=1)', 's.role("feeder", warpgroups=2)', "of 8 warps"),
+    ('s.role("feeder", warpgroups=feeders,', 's.role("feeder", warpgroups=2,', "of 8 warps"),
     ("        d.qk(i)\n", "", "'qk' of role math is missing"),
     ("        release(weights, i - 1)\n", "", "is missing in the tile loop"),
     ('s.columns("S", 32, slots=1)', 's.columns("S", 64, slots=1)', "224 columns on top of 320"),
@@ -133,3 +144,14 @@ def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> 
     assert run(["build", path, "--set", "num_heads=64", "-o", str(tmp_path / "out")]) != 0
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("old", "new", "says"), CONVERTED)
+def test_refused_where_rows_are_converted(
+    old: str, new: str, says: str, tmp_path: Path, capsys: Any
+) -> None:
+    text = SCHEDULE.read_text()
+    assert text.count(old) == 1
+    path = changed(tmp_path, text.replace(old, new))
+    assert run(["build", path, "--set", "num_heads=64", "--set", "rows=e4m3_row"]) != 0
+    assert says in " ".join(capsys.readouterr().err.split())

@@ -6,6 +6,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.errors import MlagenError
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rows import FORMATS
 from mlagen.verify import verify
 
 E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
@@ -38,6 +39,38 @@ def test_blocks_of_their_own(heads, fields):
     passed(artifact, "late_max", {"page_size": 8})
 
 
+STORED = [
+    {"rows": name, "d_qk": d_qk}
+    for name, row in FORMATS.items() if name != "bf16" and not row.decode_only
+    for d_qk in row.widths
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", STORED, ids=str)
+@pytest.mark.parametrize("heads", [1, 40, 64, 65, 128])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("data", ["realistic", "late_max"])
+@pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
+def test_rows_of_e4m3(fields, heads, dtype, data, pool):
+    problem = MlaSparsePrefillConfig(heads, dtype=dtype, **fields)
+    passed(build("mla_sparse_prefill_sm100", problem), data, pool)
+
+
+@pytest.mark.parametrize("heads", [1, 13, 64, 65, 128])
+@pytest.mark.parametrize("d_qk", [576, 512])
+@pytest.mark.parametrize("data", ["realistic", "late_max"])
+def test_queries_of_e4m3(heads, d_qk, data):
+    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk, dtype="fp8_e4m3")
+    passed(build("mla_sparse_prefill_sm100", problem), data, {})
+
+
+@pytest.mark.parametrize("rows", ["e4m3", "v32", "rope_aware"])
+def test_blocks_of_their_own_that_convert(rows):
+    problem = MlaSparsePrefillConfig(128, rows=rows)
+    artifact = build("mla_sparse_prefill_sm100", problem, knobs={"ctas": 1})
+    passed(artifact, "late_max", {"page_size": 8})
+
+
 def passed(artifact, data, pool, topk=330):
     assert artifact.manifest.resources.vgpr_spills == 0
     report = verify(
@@ -45,12 +78,6 @@ def passed(artifact, data, pool, topk=330):
     )  # fmt: skip
     assert report.passed, report.facts()
     assert {c.oracle for run in report.runs for c in run.comparisons} >= {"exact", "rounding"}
-
-
-@pytest.mark.parametrize("fields", [{"rows": "e4m3"}, {"dtype": "fp8_e4m3"}], ids=str)
-def test_other_types_are_refused(fields):
-    with pytest.raises(MlagenError, match="sm_100a"):
-        build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(8, **fields))
 
 
 def test_hopper_has_no_products_of_e4m3():

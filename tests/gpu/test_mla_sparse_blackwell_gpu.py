@@ -16,6 +16,7 @@ from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.rows import PREFILL_ROWS
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
 
 REPEATS = 200
@@ -33,9 +34,9 @@ def prefill(heads: int, d_qk: int = 576, topk: int = 300, **fields: str) -> Any:
 
 def call(inputs: Any) -> Any:
     *tensors, sink = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices, inputs.sink))
-    by_rows = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
     return lambda: mlagen.ops.mla_sparse_prefill(
-        *tensors, inputs.scale, sink=sink, kv_scales=by_rows, kv_scale=inputs.kv_scale,
+        *tensors, inputs.scale, sink=sink, kv_scales=scales, kv_scale=inputs.kv_scale,
         q_scale=inputs.q_scale, compute=inputs.config.compute,
     )  # fmt: skip
 
@@ -44,10 +45,8 @@ def right(inputs: Any, outputs: Any) -> None:
     """Holds outputs against both oracles."""
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 
-    by_rows = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
-    made = prefill_kernel(
-        to_gpu(inputs.q), to_gpu(inputs.cache), by_rows, inputs.config.compute
-    )  # fmt: skip
+    scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
+    made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache), scales, inputs.config.compute)
     assert made.artifact.manifest.target == "sm_100a"
     found = dict(zip(("o", "lse", "max_logits"), map(to_host, outputs), strict=True))
     splits = MlaSparseTrial(SplitInputs(inputs, 1)).splits
@@ -66,8 +65,17 @@ def test_operator(heads: int, d_qk: int, topk: int, fields: dict[str, str]) -> N
     right(inputs, call(inputs)())
 
 
+@pytest.mark.parametrize("heads", [8, 64, 72, 128])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("rows", PREFILL_ROWS)
+def test_rows_and_queries_of_e4m3(rows: str, dtype: str, heads: int) -> None:
+    """Every format that is converted to bf16, with queries that are and that are not."""
+    inputs = prefill(heads, rows=rows, dtype=dtype)
+    right(inputs, call(inputs)())
+
+
 @pytest.mark.parametrize("heads", [64, 128])
-@pytest.mark.parametrize("fields", FORMS, ids=str)
+@pytest.mark.parametrize("fields", [*FORMS, {"rows": "e4m3_row"}, {"rows": "v32"}], ids=str)
 def test_captured_and_repeated(heads: int, fields: dict[str, str]) -> None:
     """A graph's launches, and many of them, leave the same bits."""
     import torch
@@ -88,12 +96,13 @@ def test_captured_and_repeated(heads: int, fields: dict[str, str]) -> None:
     right(inputs, found)
 
 
-def test_flash_mla() -> None:
+@pytest.mark.parametrize("rows", ["bf16", "v32"])
+def test_flash_mla(rows: str) -> None:
     import torch
 
     from mlagen.compat import flash_mla
 
-    inputs = prefill(64)
+    inputs = prefill(64, rows=rows)
     q, cache, lists = (to_gpu(x) for x in (inputs.q, inputs.cache, inputs.indices))
     sink = to_gpu(inputs.sink)
     out, most, lse = flash_mla.flash_mla_sparse_fwd(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -153,8 +154,92 @@ SCALED = {
         r"@%there (ld\.global\.nc\.f32 %weight)", r"\1", WRONG
     ),
 }  # fmt: skip
+# Where threads make bf16 of what is stored: of rows with a scale each and of queries, ..
+CONVERTED = {
+    "no fence of rows and queries": (
+        r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync \S+\s+setp\S+ %first, %lane, 0;"
+        r"\s+add\.u32 %bar)", "", FINDING,
+    ),
+    "rows over those that are still read": (
+        r"(%feeder_0_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING
+    ),
+    "a stale scale": (
+        r"mov\.f32 %weight0, 0f00000000;", "setp.lt.and.u32 %there, %ahead_0, 2, %there;", WRONG
+    ),
+    "the scale of one row for all": (
+        r"selp\.b32 (%row), %listed_key_0, 0, %there;", r"mov.b32 \1, 0;", WRONG
+    ),
+    "scales of another warp's keys": (
+        r"mad\.lo\.u32 %at, %at, 128, %smem;", "mov.u32 %at, %smem;", FINDING
+    ),
+    "rows of the tile before": (r"ld\.global\.nc\.u32 %place0", "ld.global.nc.u32 %t", WRONG),
+    "the row after the last": (
+        r"setp\.lt\.u32 (%there, %place\d, %number;)", r"setp.le.u32 \1", FINDING
+    ),
+    "numbers without their exponent": (r"mov\.b32 %power, 0x7B807B80;",
+                                       "mov.b32 %power, 0x3F803F80;", WRONG),
+    "rows without their swizzle": (r"xor\.b32 %t, %t, %u;", "", WRONG),
+    "rows that nobody waits for": (
+        r"@%first (mbarrier\.arrive\.shared::cta\.b64 _, \[%bar\];)", "", FINDING
+    ),
+    "registers that nobody gives": (
+        r"setmaxnreg\.dec\.sync\.aligned\.u32 112;", "setmaxnreg.dec.sync.aligned.u32 120;", FINDING
+    ),
+    "queries of nobody": (
+        r"setp\.lt\.u32 (%there, %line, %rows;)", r"setp.le.u32 \1", FINDING
+    ),
+}  # fmt: skip
+# .. of rows with one scale for all, ..
+ONE_SCALE = {
+    "O in multiples of the scale": (r"mul\.rn\.f32 %inv, %inv, %other;", "", WRONG),
+}
+# .. and of a CTA pair's rows with scales of columns.
+CONVERTED_BY_A_PAIR = {
+    "the same keys in both blocks": (r"mad\.lo\.u32 %line, %rank, 32, %line;", "", WRONG),
+    "values of other columns": (
+        r"mad\.wide\.u32 %at, %rank, 128, %at;", "mad.wide.u32 %at, %rank, 64, %at;", WRONG
+    ),
+    "the scales of the first block's columns": (
+        r"mad\.wide\.u32 %src, %rank, 4, %src;", "", WRONG
+    ),
+    "scales of the columns before": (r"\[%src \+ 516\]", "[%src + 512]", WRONG),
+    "no fence": (
+        r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync \S+\s+setp\S+ %first, %lane, 0;"
+        r"\s+add\.u32 %bar)", "", FINDING,
+    ),
+    "keys over those that are still read": (
+        r"(%feeder_0_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING
+    ),
+    "values over those that are still read": (
+        r"(%filler_0_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING
+    ),
+    "arrivals in the own block": (
+        r"(mapa\.shared::cluster\.u32 \S+, \S+), 0;", r"\1, %rank;", FINDING
+    ),
+    "arrivals that tell nothing": (
+        r"mbarrier\.arrive\.shared::cluster",
+        "mbarrier.arrive.relaxed.cluster.shared::cluster", FINDING,
+    ),
+}  # fmt: skip
 OF_E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
-OF_ROWS = {**OF_E4M3, "rows": "e4m3_row"}
+# Fields of each kernel, the kind of data, and its edits.
+KERNELS: dict[str, tuple[dict[str, Any], str, dict[str, tuple[str, str, str]]]] = {
+    "8 heads": ({"num_heads": 8}, "late_max", EDITS),
+    "72 heads": ({"num_heads": 72}, "late_max", PAIR),
+    "8 heads, products of e4m3": ({"num_heads": 8, **OF_E4M3}, "randn", E4M3),
+    "72 heads, products of e4m3": ({"num_heads": 72, **OF_E4M3}, "randn", {}),
+    "8 heads, of rows with scales": (
+        {"num_heads": 8, **OF_E4M3, "rows": "e4m3_row"}, "randn", SCALED
+    ),
+    "72 heads, of rows with scales": (
+        {"num_heads": 72, **OF_E4M3, "rows": "e4m3_row"}, "randn", {}
+    ),
+    "8 heads of e4m3": (
+        {"num_heads": 8, "rows": "e4m3_row", "dtype": "fp8_e4m3"}, "late_max", CONVERTED
+    ),
+    "8 heads, one scale": ({"num_heads": 8, "rows": "e4m3"}, "late_max", ONE_SCALE),
+    "72 heads, v32": ({"num_heads": 72, "rows": "v32"}, "late_max", CONVERTED_BY_A_PAIR),
+}  # fmt: skip
 
 
 def scores_empty(text: str) -> str:
@@ -164,33 +249,30 @@ def scores_empty(text: str) -> str:
 
 
 @cache
-def kernel(heads: int, **fields: str) -> Artifact:
+def kernel(name: str) -> Artifact:
     with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads, **fields))
+        return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(**KERNELS[name][0]))
 
 
-@pytest.mark.parametrize("fields", [{}, OF_E4M3, OF_ROWS], ids=str)
-@pytest.mark.parametrize("heads", [8, 72])
-def test_the_kernels_themselves_are_right(heads, fields):
-    for data in ("late_max", "randn"):
-        assert verify(kernel(heads, **fields), data=data, **CALL).passed
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_kernels_themselves_are_right(name):
+    for data in {"late_max", KERNELS[name][1]}:
+        assert verify(kernel(name), data=data, **CALL).passed
 
 
 @pytest.mark.parametrize(
-    ("heads", "fields", "data", "old", "new", "seen"),
+    ("name", "old", "new", "seen"),
     [
-        pytest.param(heads, fields, data, *edit, id=f"{heads} heads: {what}")
-        for heads, fields, data, edits in (
-            (8, {}, "late_max", EDITS), (72, {}, "late_max", PAIR), (8, OF_E4M3, "randn", E4M3),
-            (8, OF_ROWS, "randn", SCALED),
-        )
-        for what, edit in edits.items()
+        pytest.param(name, *edit, id=f"{name}: {what}")
+        for name, (_, _, edits) in KERNELS.items() for what, edit in edits.items()
     ],
 )  # fmt: skip
-def test_an_edit_is_found(heads, fields, data, old, new, seen):
-    artifact = kernel(heads, **fields)
+def test_an_edit_is_found(name, old, new, seen):
+    artifact = kernel(name)
     old = old.replace("SCORES_EMPTY", scores_empty(artifact.text))
     text, count = re.subn(old, new, artifact.text)
     assert count
-    report = verify(replace(artifact, text=text), modes=("latest",), data=data, **CALL)
+    report = verify(
+        replace(artifact, text=text), modes=("latest",), data=KERNELS[name][1], **CALL
+    )  # fmt: skip
     assert not report.clean if seen == FINDING else not report.right, report.facts()

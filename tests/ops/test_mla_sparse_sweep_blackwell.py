@@ -13,18 +13,25 @@ from sparse_draws import EMULATED, TUNED_HEADS, calls, drawing, hypothesis, st
 from mlagen.families.mla_sparse.inputs import LARGEST_SCALE
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS
 
 E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
 BY_ROWS = {**E4M3, "rows": "e4m3_row"}
 HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
+# Rows and queries of all formats, which products take as bf16, and products of e4m3.
+TYPES = st.sampled_from(
+    [
+        {"rows": name, "d_qk": d_qk, "dtype": dtype}
+        for name in PREFILL_ROWS for d_qk in FORMATS[name].widths for dtype in ("bf16", "fp8_e4m3")
+    ]
+    + [{**types, "d_qk": d_qk} for types in (E4M3, BY_ROWS) for d_qk in (512, 576)]
+)  # fmt: skip
 
 
 @drawing(2)
-@hypothesis.given(
-    HEADS, st.sampled_from([512, 576]), st.sampled_from([{}, E4M3, BY_ROWS]), st.data()
-)
-def test_drawn_problems(heads: int, d_qk: int, types: dict[str, str], data: Any) -> None:
-    fields = {"num_heads": heads, "d_qk": d_qk, **types}
+@hypothesis.given(HEADS, TYPES, st.data())
+def test_drawn_problems(heads: int, types: dict[str, Any], data: Any) -> None:
+    fields = {"num_heads": heads, **types}
     made = sparse_kernel(artifact("mla_sparse_prefill_sm100", fields))
     drawn = data.draw(calls(made.config, EMULATED), label="call")
     step = made.prepare(**given(drawn.inputs, **drawn.given))

@@ -94,6 +94,29 @@ def test_products_of_e4m3_where_they_are_asked_for(torch: Torch) -> None:
         mla_sparse_prefill(*tensors, inputs.scale, **scales, compute="fp8")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"rows": "v32"}, {"rows": "e4m3_row", "dtype": "fp8_e4m3"}, {"rows": "e4m3"}],
+    ids=str,
+)
+def test_blackwell_takes_e4m3(torch: Torch, fields: dict[str, str]) -> None:
+    """Formats are told by widths, types and scales beside the cache, as on Hopper."""
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+
+    torch.module.capability = BLACKWELL
+    inputs = mla_sparse_prefill_inputs(
+        MlaSparsePrefillConfig(8, **fields), rows=2, topk=70, cache_rows=128, lengths=(70, 5)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    found = mla_sparse_prefill(
+        *tensors, inputs.scale, topk_length=Tensor(inputs.topk_length), q_scale=inputs.q_scale,
+        kv_scales=None if inputs.kv_scales is None else Tensor(inputs.kv_scales),
+        kv_scale=inputs.kv_scale,
+    )  # fmt: skip
+    assert [name for name, *_ in torch.launcher.calls] == ["mla_sparse_prefill_sm100"]
+    right(torch.made[0], inputs, [x.array for x in found])
+
+
 def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 
@@ -110,7 +133,7 @@ def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
 def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
     from mlagen.compat import flash_mla
     from mlagen.families.mla_decode.torch_operators import decode_kernel as dense_kernel
-    from mlagen.families.mla_sparse.torch_operators import decode_kernel, prefill_kernel
+    from mlagen.families.mla_sparse.torch_operators import decode_kernel
 
     torch.module.capability = BLACKWELL
     q, lists = zeros(2, 1, 8, 576), zeros(2, 1, 70, dtype="int32")
@@ -127,7 +150,6 @@ def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
             is_fp8_kvcache=True, indices=lists), sparse),
         (lambda: dense_kernel(q, zeros(2, 64, 1, 576), mask="null", q_len=1),
          "mla_decode has no kernel for sm_100a"),
-        (lambda: prefill_kernel(q[:, 0], narrow), "rows=v32, dtype=bf16 on sm_100a"),
     ):  # fmt: skip
         with pytest.raises(UnsupportedError) as caught:
             call()

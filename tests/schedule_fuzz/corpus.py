@@ -15,14 +15,15 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     decode_by_keys,
     decode_by_queries,
     prefill_by_keys,
     prefill_by_queries,
-    row_form,
 )
+from mlagen.families.mla_sparse.sm_100a.fed import FedPrefill
 from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
 from mlagen.schedules.mla_prefill_v2 import form
 
@@ -214,6 +215,11 @@ CASES: tuple[Case, ...] = (
             (SparsePrefill,), *SPARSE_PREFILL),
     _shared("mla_sparse_prefill_sm100 pair", "on_a_cta_pair", MlaSparsePrefillConfig(72),
             (SparsePrefill,), *SPARSE_PREFILL),
+    _shared("mla_sparse_prefill_sm100 block v32", "in_tensor_memory",
+            MlaSparsePrefillConfig(40, rows="v32"), (FedPrefill,), *SPARSE_PREFILL, share=0.5),
+    _shared("mla_sparse_prefill_sm100 pair e4m3", "on_a_cta_pair",
+            MlaSparsePrefillConfig(72, rows="e4m3_row", dtype="fp8_e4m3"), (FedPrefill,),
+            *SPARSE_PREFILL, share=0.5),
     _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
             share=0.4),

@@ -72,7 +72,7 @@ def test_wgmma_shapes(n: int, legal: bool) -> None:
 
 
 def test_the_register_budget_is_the_count_at_entry() -> None:
-    for threads in (384, 512):  # fewer threads may have more than one can use
+    for threads in (288, 384, 416, 512):  # fewer threads may have more than one can use
         directives = f".maxntid {threads}, 1, 1\n.minnctapersm 1"
         result = assemble_ptx(
             ptx.setmaxnreg(directives),

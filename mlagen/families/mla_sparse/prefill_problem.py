@@ -61,6 +61,11 @@ class MlaSparsePrefillConfig(Fields):
         return FORMATS[self.rows]
 
     @property
+    def as_stored(self) -> bool:
+        """Whether products take queries as they are stored."""
+        return self.compute == "fp8" or self.dtype == "bf16"
+
+    @property
     def product_bytes(self) -> int:
         """Bytes of a number that products are of."""
         return 1 if self.compute == "fp8" else 2

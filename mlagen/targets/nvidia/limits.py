@@ -35,6 +35,7 @@ class Nvidia:
 
     registers_per_sm: int = 65536  # 32 bits each (CC)
     registers_per_thread: int = 255  # CC
+    warp_granule: int = 4  # a block's warps are allocated in fours (CUDA occupancy calculator)
     register_granule: int = 8  # registers of a thread are allocated in eights (CC)
     setmaxnreg_min: int = 24  # PTX ISA, setmaxnreg
     setmaxnreg_max: int = 256  # PTX ISA, setmaxnreg
@@ -56,5 +57,11 @@ class Nvidia:
 
     def register_budget(self, threads: int) -> int:
         """Registers a thread gets when one block of `threads` has the SM: the count at entry."""
-        fair = self.registers_per_sm // max(threads, 1)
-        return min(self.registers_per_thread, fair // self.register_granule * self.register_granule)
+        return min(self.registers_per_thread, self.fair_share(max(threads, 1)))
+
+    @classmethod
+    def fair_share(cls, threads: int, blocks: int = 1) -> int:
+        """An SM's registers a thread of so many blocks: in eights, and for warps in fours."""
+        allocated = cls.warp_size * cls.warp_granule  # threads
+        fair = cls.registers_per_sm // (-(-threads // allocated) * allocated * blocks)
+        return fair // cls.register_granule * cls.register_granule

@@ -18,10 +18,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
-from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.dsl import (
     Access,
     Operation,

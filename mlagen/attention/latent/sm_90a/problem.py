@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mlagen.attention.latent.sm_90a.row_form import RowForm
+from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.dsl import Signature
 
 

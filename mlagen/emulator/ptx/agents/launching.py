@@ -43,15 +43,15 @@ REGISTERS = 65536  # of a multiprocessor
 @compiled
 def registers_now(context: int, warp: int, p: int) -> int:
     """Registers that a thread of a warp has. At launch: what the kernel says (.maxnreg), else an
-    equal share of the multiprocessor's, by eights."""
+    equal share of the multiprocessor's, by eights, and by four warps, as these are allocated."""
     held = load_i64(groups_at(context, warp), a.GR_REGISTERS)
     if held != 0:
         return held
     said = load_i64(p, y.P_TYPE)
     if said != 0:
         return said
-    threads = load_i64(context, y.C_CTA_WARPS) * y.LANES
-    return min(REGISTERS // threads // 8 * 8, 255)
+    warps = (load_i64(context, y.C_CTA_WARPS) + 3) // 4 * 4
+    return min(REGISTERS // (warps * y.LANES) // 8 * 8, 255)
 
 
 @compiled

@@ -29,15 +29,18 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import LEAST_POWER, OF_E4M3, SELDOM_MOVED
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.dsl.builder import AccessKind, Mover
-from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.dsl.plain import Part
+from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.signature import signature
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.problem.fields import listed
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
@@ -56,6 +59,7 @@ class SparsePrefill:
     a CTA pair also raw: keys before the leader knows of them), sums `o`, the region Q of what is
     copied of the queries, and registers (s, p, o)."""
 
+    converts = False  # whether feeders make bf16 of rows
     weighs = False  # whether each row has a scale, which multiplies S and P
 
     def __init__(
@@ -66,12 +70,8 @@ class SparsePrefill:
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        if (k.rows != "bf16" or k.dtype != "bf16") and k.compute != "fp8":
-            raise UnsupportedError(
-                f"rows={k.rows}, dtype={k.dtype} on sm_100a",
-                hint="rows and queries are bf16 there, or both e4m3 with compute=fp8",
-            )
-        _check_roles(s, softmax, feeder)
+        self._check_rows(k)
+        self._check_roles(s, softmax, feeder)
         query, keys, weights, scores = (
             s.smem.pipelines[name] for name in ("query", "keys", "weights", "scores")
         )
@@ -95,7 +95,6 @@ class SparsePrefill:
         self.query, self.keys, self.values = query, keys, values
         self.weights, self.scores = weights, scores
         apart = values.tiles[1].base - values.tiles[0].base
-        self.weighs = k.rows == "e4m3_row"
         order = OF_E4M3 if k.compute == "fp8" else SELDOM_MOVED
         qk, pv = products(k.compute, self.pair)
         half = VALUES // 2 * k.product_bytes  # bytes of a row of V that a block of a pair has
@@ -105,8 +104,6 @@ class SparsePrefill:
             "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
             "pair": self.pair, "from_smem": len(query.tiles) - kept.columns // BOX, "kept": kept,
             "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
-            "rows_apart": feeder.threads // LANES_A_ROW,
-            "fetched": TILE * LANES_A_ROW // feeder.threads,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
             "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
             "qk": qk, "pv": pv, "value_columns": VALUES,
@@ -132,7 +129,28 @@ class SparsePrefill:
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(weights, self._mover(weights, "store_p"))
         bind(scores, self._mover(scores, ""))
-        for pipeline in {keys.name: keys, values.name: values}.values():
+        self._feeding(s)
+
+    def _check_rows(self, k: MlaSparsePrefillConfig) -> None:
+        if k.rows != "bf16" and k.compute != "fp8":
+            raise ScheduleError(f"rows={k.rows} are copied as they are", hint="FedPrefill converts")
+        self.weighs = k.rows == "e4m3_row"
+
+    def _check_roles(self, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
+        check_roles(s, {softmax.name: (128,), feeder.name: (128,)})
+
+    def _feeding(self, s: PipelineSpace) -> None:
+        """Declares what the feeder needs, and says how it fills the pipelines of rows."""
+        fetched = TILE * LANES_A_ROW // self.feeder.threads
+        self.supply |= {"rows_apart": self.feeder.threads // LANES_A_ROW, "fetched": fetched}
+        for operand, type, count, why in (
+            ("place", ".b32", fetched, "rows of the next tile that this thread fetches"),
+            ("src", ".b64", fetched, "where the rows of this tile lie"),
+            ("there", ".b32", 1, "which of them are rows, a bit each"),
+        ):
+            names = s.named(operand, type, count, why)
+            self.supply[operand] = names if count > 1 else names[0]
+        for pipeline in self._rows():
             if self.pair:
                 raw = s.smem.pipelines[f"raw {pipeline.name}"]
                 bind(raw, self._mover(raw, f"fetch_{pipeline.name}"))
@@ -140,15 +158,12 @@ class SparsePrefill:
             else:
                 bind(pipeline, self._mover(pipeline, "fetch"))
 
+    def _rows(self) -> tuple[Pipeline, ...]:
+        """The pipelines of rows: of K and of V, or one of both."""
+        return (self.keys, self.values) if self.pair else (self.keys,)
+
     def _registers(self, s: PipelineSpace) -> None:
-        fetched = self.supply["fetched"]
-        for operand, type, count, why in (
-            ("place", ".b32", fetched, "rows of the next tile that this thread fetches"),
-            ("src", ".b64", fetched, "where the rows of this tile lie"),
-        ):
-            self.supply[operand] = s.named(operand, type, count, why)
         for operand, type, why in (
-            ("there", ".b32", "which of them are rows, a bit each"),
             ("unit", ".b32", "this block's heads of a query, among all queries'"),
             ("table", ".b64", "this query's list"),
             ("keys", ".b32", "keys of the list"),
@@ -166,33 +181,44 @@ class SparsePrefill:
 
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
-        feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
-        used = ("keys", "values") if self.pair else ("keys",)
-        fetched = [
-            f"copy {raw}{name}" for name in used for raw in (["raw ", ""] if self.pair else [""])
-        ]
+        math, softmax = self.keys.consumers[0], self.softmax.name
+        feeders = {pipeline.producer: None for pipeline in self._rows()}
+        setups = [part for role in (*feeders, math, softmax) for part in by(role, "setup")]
         return PipelineOrder(
-            before=(*by(feeder, "setup", "load_queries"), *by(math, "setup"),
-                    *by(softmax, "setup")),
+            before=(*setups, *by(self.query.producer, "load_queries")),
             tiles=(
-                *by(feeder, "look_up", "find_rows", *fetched),
+                *self._fetched(),
                 *by(math, "keep_queries", "qk"),
                 *by(softmax, "load_list", *(["load_scales"] if self.weighs else []), "load_scores",
                     "release scores", "row_maximum", "exponent", "rescale", "copy weights"),
-                *by(math, "pv", "release weights", *(f"release {name}" for name in used)),
+                *by(math, "pv", "release weights",
+                    *(f"release {pipeline.name}" for pipeline in self._rows())),
             ),
             after=by(softmax, "finish"),
         )  # fmt: skip
+
+    def _fetched(self) -> tuple[Part, ...]:
+        """How a tile's rows come to SMEM, of the plain order."""
+        names = [pipeline.name for pipeline in self._rows()]
+        copies = [f"copy {raw}{name}" for name in names
+                  for raw in (["raw ", ""] if self.pair else [""])]  # fmt: skip
+        return by(self.feeder.name, "look_up", "find_rows", *copies)
 
     # ---- before the loop --------------------------------------------------------------------
 
     def setup(self, role: WarpRole) -> None:
         """Find this block's query, its list, and how many tiles that has."""
-        self._record("setup", None, feeds=role is self.feeder, masks=role is self.softmax)
+        feeds = any(role.name == pipeline.producer for pipeline in self._rows())
+        self._record("setup", None, feeds=feeds, masks=role is self.softmax)
 
-    def load_queries(self) -> None:
-        """Fetch 64 rows of Q by TMA. Rows past the query's own are of others, or zero."""
-        self._record("load_queries", None, pipeline=self.query, defines=(Value(self.query.name),))
+    def load_queries(self, role: WarpRole) -> None:
+        """Fetch 64 rows of Q by TMA, or make bf16 of those of e4m3. Rows past the query's own are
+        of others, or zero. Only in the role that fills the pipeline."""
+        if role.name == self.query.producer:
+            self._record(
+                "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
+                template="load_queries" if self.k.as_stored else "read_queries",
+            )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -262,7 +288,7 @@ class SparsePrefill:
 
     # ---- templates --------------------------------------------------------------------------
 
-    def _mover(self, pipeline: Pipeline, template: str, *uses: Value) -> Mover:
+    def _mover(self, pipeline: Pipeline, template: str, *uses: Value, **more: Any) -> Mover:
         def mover(kind: AccessKind, tile: Tile) -> Operation:
             access = Access(kind, RingTile(pipeline.name, tile))
             if kind == "release":
@@ -271,7 +297,7 @@ class SparsePrefill:
                                  access=access)  # fmt: skip
             return self._operation(
                 kind, tile, template=template, pipeline=pipeline, access=access,
-                uses=tuple(Value(value.block, tile) for value in uses),
+                uses=tuple(Value(value.block, tile) for value in uses), **more,
             )  # fmt: skip
 
         return mover
@@ -285,8 +311,9 @@ class SparsePrefill:
         """`more`: fields of `Operation`; the rest are operands of the template."""
         own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
         supply = {**self.supply, **more}
+        folder, _, file = (template or name).rpartition("/")
         return Operation(
-            name, f"mla_sparse/in_tensor/{template or name}.ptx.j2", tile,
+            name, f"mla_sparse/{folder or 'in_tensor'}/{file}.ptx.j2", tile,
             lambda at: {**supply, "first": at.first}, **own,
         )  # fmt: skip
 
@@ -305,12 +332,13 @@ def _fp32(number: int) -> str:
     return f"0f{struct.pack('>f', number).hex().upper()}"
 
 
-def _check_roles(s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
-    """ScheduleError for roles with other threads than operations are written for."""
+def check_roles(s: PipelineSpace, threads: Mapping[str, tuple[int, ...]]) -> None:
+    """ScheduleError for roles with other threads than operations are written for: `threads` of
+    those that are named, one of all others."""
     for role in s.roles:
-        threads = 128 if role in (softmax, feeder) else 1
-        if role.threads != threads or len(role.warps) != -(-threads // 32):
+        legal = threads.get(role.name, (1,))
+        if role.threads not in legal or len(role.warps) != -(-role.threads // 32):
             raise ScheduleError(
                 f"role {role.name!r} has {role.threads} threads, of {len(role.warps)} warps",
-                hint="the softmax and the feeder are a warpgroup each; one thread multiplies",
+                hint=f"it has {listed(legal)}; one thread multiplies",
             )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
-from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.nvidia.signature import (
     DECODE_SYMBOL,
     SYMBOL,
@@ -134,22 +134,6 @@ CAUSAL = (
 WHERE = OwnRegisters(
     "where", "where", ".b32", "positions of two keys of this thread's next tile", 2
 )
-ROW_FORMS = {
-    "e4m3": RowForm(576),
-    "e4m3_row": RowForm(576, scales="key"),
-    "e4m3_block32": RowForm(576, scales="blocks", block=32),
-    "e4m3_block64": RowForm(576, scales="blocks", block=64),
-    "e4m3_block128": RowForm(576, scales="blocks", block=128),
-    "v32": RowForm(512, rope=64, rope_at=528, scales="blocks", block=128, scales_at=512),
-    "model1": RowForm(448, rope=64, rope_at=448, scales="blocks", block=64, paged_exponents=8),
-    "rope_aware": RowForm(512, rope=64, rope_at=512, scales="key"),
-}
-
-
-def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | None:
-    """How a kernel reads the problem's rows; None: bf16, as they are."""
-    form = ROW_FORMS.get(k.rows)
-    return replace(form, latent=k.d_qk - form.rope) if form else None
 
 
 def prefill_by_keys(

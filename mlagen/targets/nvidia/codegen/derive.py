@@ -24,7 +24,13 @@ from operator import itemgetter
 from mlagen.codegen.expand import Bounds, loop_bounds
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.targets.nvidia.codegen.derived import WAITS, derived, names_of, wait_for
+from mlagen.targets.nvidia.codegen.derived import (
+    WAITS,
+    derived,
+    names_of,
+    unfenced,
+    wait_for,
+)
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
 from mlagen.targets.nvidia.codegen.tensor import (
     around_fills,
@@ -266,7 +272,7 @@ def _before_resident(
             continue
         name = pipeline.name
         context = {
-            "barrier": pipeline.full, "slot": 0, "phase": 0, "fence": pipeline.producer_threads > 0
+            "barrier": pipeline.full, "slot": 0, "phase": 0, "fence": unfenced(pipeline)
         }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
         users = [

@@ -43,10 +43,16 @@ def derived(
 def wait_for(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     full = what == "full"
-    # What ordinary instructions wrote went through another proxy than the one that products read.
-    fence = full and pipeline.producer_threads > 0 and not pipeline.fenced
-    context = {"barrier": pipeline.full if full else pipeline.empty, "fence": fence}
+    context = {
+        "barrier": pipeline.full if full else pipeline.empty, "fence": full and unfenced(pipeline)
+    }  # fmt: skip
     return derived(user, f"wait_{what}", pipeline.name, context, "wait")
+
+
+def unfenced(pipeline: Pipeline) -> bool:
+    """Whether who waits for it fences: what ordinary instructions wrote went through another proxy
+    than the one that products read."""
+    return pipeline.producer_threads > 0 and not pipeline.fenced
 
 
 def names_of(operation: Operation) -> set[str]:

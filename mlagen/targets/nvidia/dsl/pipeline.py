@@ -143,9 +143,8 @@ class PipelineSchedule(ScheduleBase):
     def share(self) -> int:
         """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
         what setmaxnreg can ask for."""
-        fair = Nvidia.registers_per_sm // (self.threads * self.signature.resident)
-        granule = Nvidia.register_granule
-        return min(fair // granule * granule, Nvidia.setmaxnreg_max)
+        fair = Nvidia.fair_share(self.threads, self.signature.resident)
+        return min(fair, Nvidia.setmaxnreg_max)
 
 
 @dataclass

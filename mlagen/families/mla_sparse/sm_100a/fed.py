@@ -1,0 +1,155 @@
+"""Top-k sparse MLA prefill on Blackwell over rows of e4m3: feeders make bf16 of them.
+
+A feeder loads rows to registers, and stores them as bf16 where products have given a slot back.
+While it waits for that, the next tile's rows are on their way. Four threads have a row, 16 of its
+columns each of every 64. Of a CTA pair one feeder makes a block's K, half of a tile's rows, and
+another one its V, half of each 256 columns of all rows.
+
+Scales of columns multiply numbers before these are rounded to bf16. A row's scale multiplies S and
+P, which the softmax does, that loads it: it knows the list of its keys anyway. One scale for all is
+in the numbers of the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
+from mlagen.attention.latent.nvidia.sizes import COLUMNS
+from mlagen.dsl import Tile, Value, bind, by
+from mlagen.dsl.plain import Part
+from mlagen.errors import ScheduleError
+from mlagen.families.mla_sparse.nvidia.row_forms import row_form
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill, check_roles
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl.smem import TmaTile
+
+FLOAT = 4  # bytes of a scale
+BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one feeder of `threads` makes of a tile: `rows` rows of `boxes`, tiles of 64 columns
+    with the first of these. `half`: what the second block of a CTA pair has instead: the other
+    "rows", or "columns", the next so many. "": there is no other block."""
+
+    pipeline: Pipeline
+    stored: RowForm
+    threads: int
+    boxes: tuple[tuple[TmaTile, int], ...]
+    half: str
+
+    @property
+    def rows(self) -> int:
+        return self.pipeline.tiles[0].rows
+
+    @property
+    def rows_apart(self) -> int:
+        """Rows from one of a thread to the next."""
+        return self.threads // LANES
+
+    @property
+    def held(self) -> int:
+        """Rows that a thread has."""
+        return self.rows // self.rows_apart
+
+    @property
+    def latent(self) -> tuple[tuple[TmaTile, int], ...]:
+        """The boxes that are stored as e4m3."""
+        return tuple(box for box in self.boxes if box[1] < self.stored.latent)
+
+    @property
+    def rope(self) -> tuple[tuple[TmaTile, int], ...]:
+        return self.boxes[len(self.latent) :]
+
+    @property
+    def words(self) -> int:
+        """Registers of a row's numbers."""
+        return BOX_WORDS * (len(self.latent) + 2 * len(self.rope))
+
+    @property
+    def scales(self) -> int:
+        """Registers of a row's scales."""
+        if self.stored.scales != "blocks":
+            return 0
+        return len({self.scale_of(column) for _, column in self.latent})
+
+    def scale_of(self, column: int) -> int:
+        """Which of a row's scales a box of e4m3 has; of two the first thread's."""
+        return column // self.stored.block
+
+    def register_of(self, column: int) -> int:
+        """The place of that scale among those that a thread has."""
+        every = sorted({self.scale_of(column) for _, column in self.latent})
+        return every.index(self.scale_of(column))
+
+
+class FedPrefill(SparsePrefill):
+    """The operations of one kernel over rows that feeders convert, each to one pipeline."""
+
+    converts = True
+
+    def _check_rows(self, k: MlaSparsePrefillConfig) -> None:
+        form = row_form(k)
+        if form is None:
+            raise ScheduleError("rows of bf16 are not converted", hint="SparsePrefill copies them")
+        self.stored, self.weighs = form, form.scales == "key"
+
+    def _check_roles(self, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
+        legal = {softmax.name: (128,)}
+        for name in ("keys", "values"):
+            if pipeline := s.smem.pipelines.get(name):
+                legal[pipeline.producer] = (128,) if s.smem.pair else (256,)
+        check_roles(s, legal)
+
+    def _feeding(self, s: PipelineSpace) -> None:
+        keys = tuple((tile, COLUMNS * n) for n, tile in enumerate(self.keys.tiles))
+        self.pieces = {self.keys.name: self._piece(self.keys, keys, "rows" if self.pair else "")}
+        if self.pair:
+            apart = self.supply["value_columns"]
+            values = tuple(
+                (tile, apart * (n // 2) + COLUMNS * (n % 2))
+                for n, tile in enumerate(self.values.tiles)
+            )
+            self.pieces[self.values.name] = self._piece(self.values, values, "columns")
+        pieces = self.pieces.values()
+        self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
+        for operand, type, count, why in (
+            ("place", ".b32", max(x.held for x in pieces), "rows of the next tile of this thread"),
+            ("words", ".b32", max(x.held * x.words for x in pieces), "their stored numbers"),
+            ("by", ".f32", max(x.held * x.scales for x in pieces), "and scales"),
+        ):
+            self.supply[operand] = s.named(operand, type, count, why) if count else []
+        for name, piece in self.pieces.items():
+            bind(piece.pipeline, self._mover(piece.pipeline, "fed/convert", Value(name + " stored"),
+                                             piece=piece))  # fmt: skip
+
+    def _piece(
+        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str
+    ) -> Piece:
+        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half)
+
+    def _fetched(self) -> tuple[Part, ...]:
+        return tuple(
+            part for pipeline in self._rows()
+            for part in by(pipeline.producer, *(
+                f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
+            ))
+        )  # fmt: skip
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def look_up_for(self, pipeline: Pipeline, tile: Tile) -> None:
+        """Load what the list names of the rows that this thread converts for `pipeline`."""
+        self._fed("look_up", pipeline, tile)
+
+    def fetch(self, pipeline: Pipeline, tile: Tile) -> None:
+        """Load stored numbers of these rows, and their scales, to registers."""
+        self._fed("fetch", pipeline, tile, defines=(Value(pipeline.name + " stored", tile),))
+
+    def _fed(self, name: str, pipeline: Pipeline, tile: Tile, **more: Any) -> None:
+        self._record(name, tile, template=f"fed/{name}", of=pipeline.name,
+                     piece=self.pieces[pipeline.name], **more)  # fmt: skip
