@@ -14,25 +14,8 @@ Rows that are converted are loaded to registers a tile before they are stored.
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
-
-
-def query_pipeline(k, s, Q, feeder, softmax, math):
-    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3."""
-    by_tma = k.as_stored
-    reader = feeder if by_tma else softmax
-    s.smem.pipeline(
-        "query", *Q, producer=reader.name, consumer=math.name, resident=True,
-        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
-    )  # fmt: skip
-
-
-def convert(d, feeder, rows):
-    """The loop of a feeder that makes bf16 of rows."""
-    for i in tiles(feeder):
-        copy(rows, i)
-        d.fetch(rows, i + 1)
-        d.look_up_for(rows, i + 2)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
@@ -83,10 +66,7 @@ def in_tensor_memory(k, s, operations):
     if operations.converts:
         convert(d, feeder, keys)
     else:
-        for i in tiles(feeder):
-            d.find_rows(i)
-            d.look_up(i + 1)
-            copy(keys, i)
+        fetch(d, feeder, keys)
 
     with prologue(math):
         d.setup(math)

@@ -16,7 +16,7 @@ Before the first tile math copies most of Q to TMEM, in both blocks.
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.schedules.shared.in_tensor_memory import convert, query_pipeline
+from mlagen.schedules.shared.feeders import convert, fetch_for_pair, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
@@ -28,19 +28,6 @@ def landing(s, name, whole):
         f"raw {whole.name}", *tiles, producer=whole.producer, consumer=whole.producer,
         producer_threads=whole.producer_threads, within=whole,
     )  # fmt: skip
-
-
-def fetch(d, feeder, keys, values, raw_keys, raw_values):
-    """The loop of a feeder that copies rows as they are."""
-    for i in tiles(feeder):
-        d.find_rows(i + 1)
-        d.look_up(i + 2)
-        acquire(keys, i + 1)
-        copy(raw_keys, i + 1)
-        copy(keys, i)
-        acquire(values, i + 1)
-        copy(raw_values, i + 1)
-        copy(values, i)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
@@ -100,7 +87,7 @@ def on_a_cta_pair(k, s, operations):
         convert(d, feeder, keys)
         convert(d, filler, values)
     else:
-        fetch(d, feeder, keys, values, raw_keys, raw_values)
+        fetch_for_pair(d, feeder, keys, values, raw_keys, raw_values)
 
     with prologue(math):
         d.setup(math)

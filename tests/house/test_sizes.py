@@ -32,6 +32,7 @@ PUBLIC = {
 TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
     "schedules/mla_decode_sm90.py: mla_decode_sm90",
+    "schedules/shared/on_a_cta_pair.py: on_a_cta_pair",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/shared/streamed_prefill.py: streamed_prefill",
 }
