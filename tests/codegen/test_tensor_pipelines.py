@@ -101,6 +101,8 @@ def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:
     assert names.index("keep_queries") < names.index("qk") and wait < names.index("qk")
 
 
+LOOP = (SHARED / "feeders.py").read_text().partition("def convert(")[2]
+LOOP = LOOP.partition('"""\n')[2].partition("\n\n")[0]  # that of a feeder which converts
 CONVERTED = [
     ("(2, 160, 112)", "(1, 160, 112)", "of 4 warps"),
     ("(2, 160, 112)", "(2, 168, 112)", "a block of 416 threads has 53248"),
@@ -151,6 +153,10 @@ def test_refused_where_rows_are_converted(
     old: str, new: str, says: str, tmp_path: Path, capsys: Any
 ) -> None:
     text = SCHEDULE.read_text()
+    other = "        fetch(d, feeder, keys)\n"
+    text = text.replace(
+        f"        convert(d, feeder, keys)\n    else:\n{other}", f"        rows = keys\n{LOOP}"
+    )
     assert text.count(old) == 1
     path = changed(tmp_path, text.replace(old, new))
     assert run(["build", path, "--set", "num_heads=64", "--set", "rows=e4m3_row"]) != 0
