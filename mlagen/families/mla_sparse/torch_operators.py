@@ -184,7 +184,7 @@ def mla_sparse_decode(
 
 def _prefill(
     q: Any, cache: Any, indices: Any, scale: float, topk_length: Any, sink: Any, kv_scales: Any,
-    kv_scale: float, q_scale: float, empty_lse: str, compute: str,
+    kv_scale: float, q_scale: float, empty_lse: str, compute: str = "bf16",
 ) -> tuple[Any, ...]:  # fmt: skip
     tensors = (q, cache, indices, topk_length, sink, kv_scales)
     scales = (scale, kv_scale, q_scale)
@@ -242,7 +242,7 @@ PREFILL = _registered(
     "mla_sparse_prefill",
     _prefill,
     _prefill_shapes,
-    f"({_TENSORS}, {_NUMBERS}, str compute) -> (Tensor, Tensor, Tensor)",
+    f"({_TENSORS}, {_NUMBERS}, str compute='bf16') -> (Tensor, Tensor, Tensor)",
 )
 DECODE = _registered(
     "mla_sparse_decode",
