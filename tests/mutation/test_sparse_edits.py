@@ -40,6 +40,7 @@ EVERYWHERE = {
 }  # fmt: skip
 CONVERTED = {
     "no fence after conversion": (r"fence\.proxy\.async\.shared::cta;", "", FINDING),
+    "lanes that have not met": (r"bar\.warp\.sync \S+;", "", FINDING),
     "rows that nobody hands over": (r"@%first mbarrier\.arrive.*;", "", FINDING),
 }
 HELD = {

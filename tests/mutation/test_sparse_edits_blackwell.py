@@ -27,6 +27,7 @@ FINDING, WRONG = "finding", "wrong"
 # Every match is edited: the numbers of tiles have code of their own.
 EDITS = {
     "no wait for the warpgroup": (r"bar\.sync 1, 128;", "", FINDING),
+    "lanes that have not met": (r"bar\.warp\.sync \S+;", "", FINDING),
     "one place past a list": (r"setp\.lt\.u32 (%there, %one, %end;)", r"setp.le.u32 \1", WRONG),
     "the row after the last": (
         r"setp\.lt\.u32 (%there, %place\d, %number;)", r"setp.le.u32 \1", FINDING
@@ -92,6 +93,7 @@ PAIR = {
     "a block that ends before the other": (
         r"barrier\.cluster\.arrive\.release;\n(?=EXIT)", "", FINDING
     ),
+    "lanes that have not met": (r"bar\.warp\.sync \S+;", "", FINDING),
     "no fence after a wait": (r"tcgen05\.fence::after.*;", "", FINDING),
     "no fence before an arrival": (r"tcgen05\.fence::before.*;", "", FINDING),
     "rows that nobody hands on": (
@@ -195,6 +197,7 @@ ONE_SCALE = {
 }
 # .. and of a CTA pair's rows with scales of columns.
 CONVERTED_BY_A_PAIR = {
+    "lanes that have not met": (r"bar\.warp\.sync \S+;", "", FINDING),
     "the same keys in both blocks": (r"mad\.lo\.u32 %line, %rank, 32, %line;", "", WRONG),
     "values of other columns": (
         r"mad\.wide\.u32 %at, %rank, 128, %at;", "mad.wide.u32 %at, %rank, 64, %at;", WRONG

@@ -42,6 +42,7 @@ from mlagen.emulator.ptx.memory.access import run_load, run_store
 from mlagen.emulator.ptx.memory.atomics import run_atomic
 from mlagen.emulator.ptx.memory.collectives import run_collective
 from mlagen.emulator.ptx.memory.matrices import run_matrix_move
+from mlagen.emulator.ptx.order.lanes import met
 from mlagen.emulator.ptx.order.registers import check_registers
 from mlagen.emulator.ptx.state import (
     fault,
@@ -158,6 +159,8 @@ def step(context: int, warp: int, row: int) -> None:
         # Lanes that a guard keeps out do not execute it: no lane at all is no divergence.
         if load_i64(p, y.P_ALIGNED) != 0 and active != 0 and active != load_i64(base, y.W_LIVE):
             report(context, y.DIVERGED, row, -1, warp, active, load_i64(base, y.W_LIVE), 0)
+        if load_i64(p, y.P_ALIGNED) != 0 or load_i64(p, y.P_CLASS) == y.X_BARRIER:
+            met(context, warp, active)
     kind = load_i64(p, y.P_CLASS)
     if kind == y.X_BRANCH:
         if load_i64(p, y.P_OP) == 0:

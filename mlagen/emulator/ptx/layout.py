@@ -209,6 +209,8 @@ W_LANE_PC: Final = 16  # 32 words: row of each lane, where W_APART
 W_WAIT: Final = 48  # 32 words: what each blocked lane waits for: WAIT_ * 2^32 + object
 W_WAIT_FOR: Final = 80  # 32 words: the phase or generation that ends it
 W_TRIED: Final = 112  # lanes whose mbarrier.try_wait was answered no, and which may ask again
+W_ACCESSED: Final = 113  # lanes that accessed shared memory since all of them met
+W_MET: Final = 114  # the warp's own clock when they did (order.lanes)
 W_SIZE: Final = 120
 RUNNING, WAITING, ENDED = range(3)
 (

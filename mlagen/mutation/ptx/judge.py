@@ -139,7 +139,7 @@ class PtxJudge:
         if mutant.excuse:
             return Verdict(mutant, "equivalent", "text", mutant.excuse, emulator="")
         if mutant.operator == _LANES:
-            why = f"{why}; races between lanes of one warp are not told"
+            why = f"{why}; two lanes of a warp are not held against each other"
             return Verdict(mutant, "missed", "lanes", why, emulator="")
         return Verdict(mutant, "equivalent", "runs", why, emulator="")
 

@@ -23,8 +23,8 @@ from mlagen.emulator.ptx.order.clocks import (
     COPY,
     mbarrier_component,
     own,
-    release_to,
 )
+from mlagen.emulator.ptx.order.lanes import release_lanes
 from mlagen.emulator.ptx.order.meeting import READ, WRITE
 from mlagen.emulator.ptx.order.words import global_range
 from mlagen.emulator.ptx.state import fault, place, program_row
@@ -145,7 +145,7 @@ def issue_arrivals(context: int, warp: int, row: int, mask: int) -> None:
         if load_i64(context, y.C_SANITIZE) != 0:
             # What the thread did before lies before the arrival, which comes of this instruction:
             # the phase cannot end without it, so what is handed over now is not seen too early.
-            release_to(context, warp, mbarrier_vector(context, slot, 0))
+            release_lanes(context, warp, lanes, mbarrier_vector(context, slot, 0))
         send(context, number)
     store_i64(groups, a.GR_EPOCH, load_i64(groups, a.GR_EPOCH) + 1)
 

@@ -22,8 +22,8 @@ from mlagen.emulator.ptx.order.clocks import (
     note,
     own,
     reached,
-    release_to,
 )
+from mlagen.emulator.ptx.order.lanes import release_lanes
 from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE
 from mlagen.emulator.ptx.state import (
     cta_base,
@@ -307,7 +307,7 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
             else:
                 release = load_i64(p, y.P_FLAGS) & RELAXED == 0
                 if load_i64(context, y.C_SANITIZE) != 0 and release and slot != released:
-                    release_to(context, warp, mbarrier_vector(context, slot, 0))
+                    release_lanes(context, warp, mask, mbarrier_vector(context, slot, 0))
                     released = slot
                 now = phase_of(mbarrier_base(context, slot))
                 if slot == last and now != phase:

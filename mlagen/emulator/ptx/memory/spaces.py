@@ -12,6 +12,7 @@ from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.lanes import accessed
 from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import (
     cta_base,
@@ -287,6 +288,7 @@ def note_accesses(context: int, warp: int, row: int, size: int, how: int) -> Non
     shared = load_i64(temp, z.SHARED_LANES)
     addresses = temp + 8 * z.ADDRESSES
     if shared != 0:
+        accessed(context, warp, shared)
         shared_lanes(context, warp, row, shared, addresses, size, how)
     general = load_i64(temp, z.GLOBAL_LANES)
     if general != 0:

@@ -1,0 +1,63 @@
+"""Lanes of a warp, which have one clock: what one lane may tell others of.
+
+A warp's lanes need not be at the same place of the program. What one of them releases lies behind
+its own accesses, and behind those that other lanes made before all of them met last: at
+bar.warp.sync or another .sync or .aligned instruction, or at a barrier. So where other lanes have
+accessed shared memory since, a release by some lanes tells what the warp had done when they met.
+
+This is all that lanes are told apart for. Accesses of the lanes that release count as those of the
+others do, two lanes of a warp never race with each other, and what one lane acquires all know.
+"""
+
+from __future__ import annotations
+
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.order.clocks import (
+    clocks_of,
+    join,
+    own,
+    release_to,
+    step_clock,
+)
+from mlagen.emulator.ptx.order.layout import FENCED, GENERIC
+from mlagen.emulator.ptx.state import warp_base
+
+
+@compiled
+def accessed(context: int, warp: int, lanes: int) -> None:
+    """Lanes of a warp access shared memory."""
+    base = warp_base(context, warp)
+    store_i64(base, y.W_ACCESSED, load_i64(base, y.W_ACCESSED) | lanes)
+
+
+@compiled
+def met(context: int, warp: int, lanes: int) -> None:
+    """Lanes of a warp have met, all that live or some: what they did lies before what they do."""
+    base = warp_base(context, warp)
+    if load_i64(base, y.W_ACCESSED) != 0 and load_i64(base, y.W_LIVE) & ~lanes == 0:
+        step_clock(context, warp)
+        store_i64(base, y.W_MET, load_i64(clocks_of(context, warp), own(context, warp, GENERIC)))
+        store_i64(base, y.W_ACCESSED, 0)
+
+
+@compiled
+def release_lanes(context: int, warp: int, lanes: int, vector: int) -> None:
+    """What lanes of a warp know is joined into the clocks at address `vector`."""
+    base = warp_base(context, warp)
+    if load_i64(base, y.W_ACCESSED) & ~lanes == 0:
+        release_to(context, warp, vector)
+        return
+    step_clock(context, warp)
+    clocks = clocks_of(context, warp)
+    told = load_i64(base, y.W_MET)
+    mine = own(context, warp, GENERIC)
+    fenced = own(context, warp, FENCED)
+    done = load_i64(clocks, mine)
+    seen = load_i64(clocks, fenced)
+    store_i64(clocks, mine, told)
+    store_i64(clocks, fenced, min(seen, told))
+    join(context, vector, clocks)
+    store_i64(clocks, mine, done)
+    store_i64(clocks, fenced, seen)
