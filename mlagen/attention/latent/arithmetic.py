@@ -34,14 +34,14 @@ def serial_error(depth: int) -> float:
 
 
 def score_error(
-    q: Floats, k: Floats, first_column: int = 0, depth: int = 16, step: float | None = None
+    q: Floats, k: Floats, first_column: int = 0, depth: int = 16, error: float | None = None
 ) -> Floats:
     """Bound of the error of the fp32 scores `q @ k.T`, [rows, keys], in their own units.
 
     The kernel adds the products in steps of `depth` columns (an instruction each), from
     `first_column` to the last and then from 0 on. The largest number that takes part in a step is
     the accumulator with all its positive or all its negative products, whatever the order inside
-    the step. `step`: what one can be off by, if not `step_error`.
+    the step. `error`: what a step can be off by, if not `step_error`.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -58,4 +58,4 @@ def score_error(
         bound += (abs_q[:, part] @ abs_k[:, part].T) / 2
         bound += np.abs(total)
         total += half
-    return bound.astype(np.float64) * ((step_error(depth) if step is None else step) * 1.001)
+    return bound.astype(np.float64) * ((step_error(depth) if error is None else error) * 1.001)
