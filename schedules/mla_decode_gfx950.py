@@ -5,13 +5,13 @@ of its keys or one split of them. Tiles of 32 keys lie in LDS once: K is read fr
 and V, their first 512 columns, transposed. Each wave has Q and O of its rows in registers and goes
 through all keys.
 
-| cluster | matrix | vector / transcendental         | memory                                        |
-|---------|--------|---------------------------------|-----------------------------------------------|
-| tile    |        |                                 | pages of i + ahead + 2; DMA of i + ahead      |
-|         | QK(i)  |                                 | K(i), fragment by fragment                    |
-|         |        | mask(i), maximum, rescale O,    | first fragments of V(i)                       |
-|         |        | exp2, sum, P(i)                 |                                               |
-|         | PV(i)  |                                 | the rest of V(i)                              |
+| cluster | matrix | vector / transcendental      | memory                                     |
+|---------|--------|------------------------------|--------------------------------------------|
+| tile    |        |                              | pages of i + ahead + 2; DMA of i + ahead   |
+|         | QK(i)  |                              | K(i), fragment by fragment                 |
+|         |        | mask(i), maximum, rescale O, | first fragments of V(i)                    |
+|         |        | exp2, sum, P(i)              |                                            |
+|         | PV(i)  |                              | the rest of V(i)                           |
 
 The slot that a tile's DMA fills is that of the tile before this one, so one barrier a tile is
 enough. Loads return in order: pages are looked up two tiles before they are used, so that waiting
@@ -20,13 +20,7 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import (
-    KEYS,
-    SPAN,
-    WAVES,
-    key_fragments,
-    refuse,
-)
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments, refuse
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles

@@ -67,9 +67,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     of_p += keys.rounding * magnitude
     steps = walk.tiles * (order.tile // order.depth)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
-    bound = (
-        of_weights + of_p + steps * order.step * magnitude + np.abs(output) * of_sum
-    )
+    bound = of_weights + of_p + steps * order.step * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + (U_E4M3 if order.bias else U_BF16)) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
     largest = max(abs_v.max(), np.abs(stored).max())

@@ -80,8 +80,9 @@ class Oracle:
         """Attention of `inputs` with a bound of a right kernel's error, for some heads or for all.
 
         `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits
-        them; the splits' results are merged (`latent.splits`). `order`: the kernel's arithmetic. A row that sees no key has O = 0
-        and LSE = -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
+        them; the splits' results are merged (`latent.splits`). `order`: the kernel's arithmetic. A
+        row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or
+        a query that is not finite.
         """
         chosen = inputs.heads(heads)
         shape = (inputs.batch, inputs.config.q_len * len(chosen))

@@ -99,7 +99,8 @@ class MlaDecodeKernel:
             )
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
-        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
+        self.launcher: Launcher = launcher if launcher is not None else usual()
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._persistent = any(arg.name == "shares" for arg in manifest.args)
         self._build_merge, self._memory = merge, memory
@@ -143,7 +144,7 @@ class MlaDecodeKernel:
             if split_keys is not None:
                 raise ConfigError(
                     f"split_keys={split_keys}: this kernel has no merge kernel beside it",
-                    hint="mlagen.build('mla_decode_sm90', ..) brings it",
+                    hint="mlagen.build('mla_decode_sm90', ..) brings it; gfx950 has none",
                 )
             if self._persistent:
                 split_keys = UNSPLIT
@@ -440,7 +441,9 @@ def decode_kernel(
 ) -> MlaDecodeKernel:
     """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
     fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
-    merge = None if build is None else partial(build, MERGE_KERNEL, fields)
+    merge = None
+    if build is not None and artifact.manifest.target == "sm_90a":
+        merge = partial(build, MERGE_KERNEL, fields)
     return MlaDecodeKernel(artifact, launcher, merge=merge)
 
 

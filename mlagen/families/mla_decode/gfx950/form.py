@@ -57,6 +57,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("lse", "pointer:fp32", "write"),
             ("partial_o", "pointer:fp32", "write"),
             ("partial_lse", "pointer:fp32", "write"),
+            ("num_blocks", "u32", "value"),
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),

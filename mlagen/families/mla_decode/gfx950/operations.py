@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
 from mlagen.families.mla_decode.gfx950.form import (
     BF16,
@@ -23,7 +23,6 @@ from mlagen.families.mla_decode.gfx950.form import (
     ROWS,
     SPAN,
     STEP,
-    WAVES,
     signature,
     value_fragments,
 )
@@ -68,7 +67,11 @@ class Decode:
         held = {
             "maximum": ("M", 1, "running maximum M of the row, log2 units"),
             "row_sum": ("L", 1, "row sum l of this lane's keys"),
-            "limit": ("LIMIT", 1, "keys that the row sees, from the item's first, less 4 * quarter"),
+            "limit": (
+                "LIMIT",
+                1,
+                "keys that the row sees, from the item's first, less 4 * quarter",
+            ),
             "key_base": ("KBASE", 1, "where this lane reads K in a slot"),
             "value_base": ("VBASE", 1, "where this lane reads V in a slot"),
             "address": ("ADR", 4, "the same in this tile's slot, by swizzled columns"),
@@ -141,6 +144,7 @@ class Decode:
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
             "value_map": self.values.bases[0].moves(),
+            "last_page": self.arguments["num_blocks"],
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
             "scale": self.arguments["scale_log2e"],

@@ -1,0 +1,155 @@
+"""mla_decode_gfx950, executed: heads, pages, masks, lengths and splits, by both oracles; what it
+refuses; and edits of its text that must be found."""
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlagen.codegen import build
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.kernel import decode_kernel
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.mutation.gfx950.mutant import assembled
+from mlagen.verify import verify
+
+KERNEL = "mla_decode_gfx950"
+# None, one, around a tile of 32 keys and of the plan's 64, and through the loop.
+LENGTHS = (0, 1, 31, 33, 64, 65, 127, 200, 290)
+
+
+@lru_cache(maxsize=64)
+def built(config, **knobs):
+    return build(KERNEL, config, knobs=knobs)
+
+
+def check(artifact, **sizes):
+    report = verify(artifact, **sizes)
+    assert report.passed, report.facts()
+
+
+@pytest.mark.parametrize("heads", [1, 8, 16, 24, 32, 40, 64, 96, 128])
+def test_heads(heads):
+    check(built(MlaDecodeConfig(heads)), lengths=(0, 1, 33, 200))
+
+
+@pytest.mark.parametrize("mask", ["null", "causal"])
+@pytest.mark.parametrize("q_len", [1, 2, 5, 8])
+def test_new_tokens(q_len, mask):
+    """Older ones see fewer keys; the oldest of a short sequence sees none."""
+    check(built(MlaDecodeConfig(12, q_len=q_len, mask=mask)), lengths=LENGTHS, data="late_max")
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 32, 64, 128, 192, 320])
+def test_pages(page_size):
+    check(built(MlaDecodeConfig(4, page_size=page_size)), lengths=LENGTHS)
+
+
+@pytest.mark.parametrize("kv_heads", [2, 8])
+def test_kv_heads(kv_heads):
+    config = MlaDecodeConfig(16, num_kv_heads=kv_heads, q_len=2, page_size=16)
+    check(built(config), lengths=(1, 70, 130))
+
+
+@pytest.mark.parametrize("split_keys", [64, 128, 192])
+def test_parts_of_sequences(split_keys):
+    config = MlaDecodeConfig(40, q_len=2)
+    check(built(config), lengths=(0, 64, 65, 300), split_keys=split_keys, data="late_max")
+
+
+@pytest.mark.parametrize("band", [6, 4, 2])
+@pytest.mark.parametrize("slots", [4, 2])
+def test_knobs(slots, band):
+    check(built(MlaDecodeConfig(16), slots=slots, band=band), lengths=LENGTHS)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    heads=st.integers(1, 128),
+    page_size=st.sampled_from([1, 16, 32, 64, 192]),
+    q_len=st.integers(1, 8),
+    mask=st.sampled_from(["null", "causal"]),
+    lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
+    split_keys=st.sampled_from([0, 64, 128]),
+    data=st.sampled_from(["realistic", "late_max"]),
+)
+def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask)
+    check(built(config), lengths=tuple(lengths), split_keys=split_keys, data=data)
+
+
+def test_all_code_that_can_be_reached_is_checked():
+    report = verify(built(MlaDecodeConfig(6, q_len=2)))
+    assert report.passed, report.facts()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cache_dtype": "fp8_e4m3"},
+        {"cache_dtype": "fp8_rope_aware"},
+        {"dtype": "fp8_e4m3"},
+        {"mask": "sliding_window_causal[100]"},
+    ],
+    ids=str,
+)
+def test_a_form_that_there_is_not_is_refused(fields):
+    (name, value), *_ = fields.items()
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={value}: {KERNEL} has no such form")):
+        built(MlaDecodeConfig(16, **fields))
+
+
+def test_a_call_of_arrays():
+    kernel = decode_kernel(built(MlaDecodeConfig(16)))
+    made = mla_decode_inputs(kernel.config, data="realistic", seed=0, lengths=(70, 0, 33))
+    out, lse = kernel(**{n: getattr(made, n) for n in CALL}, scale=made.scale)
+    assert out.shape == (3, 1, 16, 512) and np.isfinite(out.astype(np.float32)).all()
+    assert np.isneginf(lse[1]).all() and np.isfinite(lse[::2]).all()
+    with pytest.raises(ConfigError, match="no merge kernel") as refused:
+        kernel.plan([200], device="cpu", split_keys=64)
+    assert "gfx950" in refused.value.hint
+
+
+CALL = ("q", "cache", "block_table", "cache_lengths")
+
+
+# ---- edits that must be found ---------------------------------------------------------------
+
+
+def edited(artifact, line, becomes=""):
+    """The artifact with a line of its text, 0 the first, in other words."""
+    return replace(artifact, code=assembled(artifact, {line: becomes}))
+
+
+def lines_of(artifact, pattern):
+    """Where a pattern stands in the loop, whose passes the calls below go through."""
+    lines = artifact.text.split("\n")
+    first = next(n for n, line in enumerate(lines) if "loop" in line and "i % 4 = 0" in line)
+    return [n for n, line in enumerate(lines) if n > first and re.search(pattern, line)]
+
+
+@pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt\(\d", r"s_barrier"])
+def test_a_removed_wait_or_barrier_is_found(pattern):
+    artifact = built(MlaDecodeConfig(16))
+    report = verify(edited(artifact, lines_of(artifact, pattern)[1]), lengths=(500,))
+    assert not report.clean, pattern
+
+
+def test_an_output_that_does_not_follow_the_maximum_is_wrong():
+    artifact = built(MlaDecodeConfig(16))
+    line = lines_of(artifact, r"v_pk_mul_f32 v\[O\+")[0]
+    report = verify(edited(artifact, line), lengths=(500,), data="late_max", modes=("latest",))
+    assert report.clean and not report.right
+
+
+def test_a_key_past_the_last_that_is_seen_is_wrong():
+    artifact = built(MlaDecodeConfig(16))
+    lines = [n for n, line in enumerate(artifact.text.split("\n")) if "v_cndmask_b32 v[S" in line]
+    edits = dict.fromkeys(lines, "")
+    report = verify(replace(artifact, code=assembled(artifact, edits)), lengths=(33, 70))
+    assert not report.right
