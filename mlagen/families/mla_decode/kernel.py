@@ -144,7 +144,7 @@ class MlaDecodeKernel:
             if split_keys is not None:
                 raise ConfigError(
                     f"split_keys={split_keys}: this kernel has no merge kernel beside it",
-                    hint="mlagen.build('mla_decode_sm90', ..) brings it; gfx950 has none",
+                    hint="mlagen.build('mla_decode_sm90', ..) brings it; gfx950 has none yet",
                 )
             if self._persistent:
                 split_keys = UNSPLIT
