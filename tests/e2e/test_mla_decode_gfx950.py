@@ -1,5 +1,5 @@
-"""mla_decode_gfx950, executed: heads, pages, masks, lengths and splits, by both oracles; what it
-refuses; and edits of its text that must be found."""
+"""mla_decode_gfx950 and its merge, executed: heads, pages, masks, lengths and splits, by both
+oracles; what is refused; and edits of its text that must be found."""
 
 import re
 from dataclasses import replace
@@ -10,15 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlagen.attention.latent.order import BY_WAVES
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.mutation.gfx950.mutant import assembled
+from mlagen.problem.expected import compare
 from mlagen.verify import verify
 
-KERNEL = "mla_decode_gfx950"
+KERNEL, MERGE = "mla_decode_gfx950", "mla_decode_merge_gfx950"
 CALL = ("q", "cache", "block_table", "cache_lengths")
 # None, one, around a tile of 32 keys and of the plan's 64, and through the loop.
 LENGTHS = (0, 1, 31, 33, 64, 65, 127, 200, 290)
@@ -69,7 +75,7 @@ def test_knobs(slots, band):
     check(built(MlaDecodeConfig(16), slots=slots, band=band), lengths=LENGTHS)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     heads=st.integers(1, 128),
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
@@ -111,9 +117,37 @@ def test_a_call_of_arrays():
     out, lse = kernel(**{n: getattr(made, n) for n in CALL}, scale=made.scale)
     assert out.shape == (3, 1, 16, 512) and np.isfinite(out.astype(np.float32)).all()
     assert np.isneginf(lse[1]).all() and np.isfinite(lse[::2]).all()
-    with pytest.raises(ConfigError, match="no merge kernel") as refused:
-        kernel.plan([200], device="cpu", split_keys=64)
-    assert "gfx950" in refused.value.hint
+
+
+def test_a_call_of_split_work():
+    """Both kernels: what one leaves, the other merges."""
+    config = MlaDecodeConfig(12, q_len=2, page_size=16)
+    kernel = decode_kernel(built(config), build=lambda name, fields: build(name, merged(fields)))
+    made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(300, 0, 65))
+    plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=64)
+    out, lse = kernel(**{n: getattr(made, n) for n in CALL}, scale=made.scale, plan=plan)
+    splits = ((0, 1, 2, 3, 4), (0,), (0, 1))
+    for oracle in (exact, rounded):
+        expected = oracle(made, splits=splits, order=BY_WAVES)
+        assert compare(expected.output, out).passed
+        assert compare_lse(expected.lse, lse).passed
+
+
+def merged(fields):
+    return MlaDecodeMergeConfig(**fields)
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 7])
+@pytest.mark.parametrize("heads", [1, 20, 128])
+def test_merge(heads, ahead):
+    artifact = build(MERGE, MlaDecodeMergeConfig(heads), knobs={"ahead": ahead})
+    for data in ("realistic", "unseen"):
+        check(artifact, partials=(2, 3, 9, 33), data=data)
+
+
+def test_a_merge_with_sinks_is_refused():
+    with pytest.raises(ConfigError, match="sink=True: mla_decode_merge_gfx950 has no such form"):
+        build(MERGE, MlaDecodeMergeConfig(4, sink=True))
 
 
 # ---- edits that must be found ---------------------------------------------------------------

@@ -23,7 +23,7 @@ class Order:
     is a whole number of log2 units, and moves only where a score is more than so many above it.
     Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
     rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds;
-    `serial`: one by one, with a rounding each.
+    `serial`: one by one, with a rounding each. `running`: how splits are merged (`latent.splits`).
     `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
     rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
     scores times the power of two above their row's scale, or 2^LEAST_POWER.
@@ -37,6 +37,7 @@ class Order:
     depth: int = 16
     bias: int = 0
     serial: bool = False
+    running: bool = False
 
     @property
     def behind(self) -> int:
@@ -69,7 +70,7 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 
 # The same with smaller tiles, and gfx950's products.
-BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True)
+BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)
 
 # The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)

@@ -104,7 +104,9 @@ class Oracle:
                 ]  # fmt: skip
                 if partials:
                     at = (sequence, rows)
-                    values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
+                    values[at], bounds[at], lse[at], lse_bounds[at] = merged(
+                        partials, running=order.running
+                    )
         if inputs.kv_scale != 1.0:
             # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
             values *= inputs.kv_scale

@@ -41,7 +41,10 @@ from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 HOST = "cpu"  # the device of arrays of numpy
-MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
+MERGE_KERNELS = {  # what merges split work
+    "sm_90a": "mla_decode_merge_sm90",
+    "gfx950": "mla_decode_merge_gfx950",
+}
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
 
 
@@ -144,7 +147,7 @@ class MlaDecodeKernel:
             if split_keys is not None:
                 raise ConfigError(
                     f"split_keys={split_keys}: this kernel has no merge kernel beside it",
-                    hint="mlagen.build('mla_decode_sm90', ..) brings it; gfx950 has none yet",
+                    hint=f"mlagen.build('{self.artifact.manifest.kernel}', ..) brings it",
                 )
             if self._persistent:
                 split_keys = UNSPLIT
@@ -442,8 +445,8 @@ def decode_kernel(
     """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
     fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
     merge = None
-    if build is not None and artifact.manifest.target == "sm_90a":
-        merge = partial(build, MERGE_KERNEL, fields)
+    if build is not None:
+        merge = partial(build, MERGE_KERNELS[artifact.manifest.target], fields)
     return MlaDecodeKernel(artifact, launcher, merge=merge)
 
 

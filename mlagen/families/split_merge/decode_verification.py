@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,10 +78,14 @@ class MlaDecodeMergeTrial(Trial):
     rounds is fp32, and the exact one's bound holds nothing else."""
 
     inputs: MlaDecodeMergeInputs
+    running: bool = False
 
     @property
     def sizes(self) -> Mapping[str, Size]:
         return {"partials": self.inputs.partials}
+
+    def planned(self, artifact: Artifact) -> MlaDecodeMergeTrial:
+        return replace(self, running=artifact.manifest.target == "gfx950")
 
     def oracles(self) -> tuple[Expected, ...]:
         inputs = self.inputs
@@ -100,7 +104,8 @@ class MlaDecodeMergeTrial(Trial):
                         np.zeros(rows),
                     )
                     for part in range(slot, slot + count)
-                ]
+                ],
+                running=self.running,
             )
             values[at], bounds[at], lse[at], lse_bounds[at] = found
             if inputs.sink is not None:
