@@ -125,13 +125,15 @@ class MlaDecodeMergeTrial(Trial):
     def run(
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
-        """From poisoned memory; an empty merge after the others writes nothing."""
+        """From poisoned memory; merges of no row, of no and of one part, write nothing."""
         inputs = self.inputs
         shape = (len(inputs.partials), 1, inputs.config.num_heads)
         kind = ELEMENT_TYPES[inputs.config.output_dtype]
         o = np.full((math.prod(shape), inputs.config.d_v), np.nan, kind)
         lse = np.full(math.prod(shape), np.nan, np.float32)
-        merges = np.concatenate([inputs.work.merges, np.zeros((1, MERGE_INTS), np.int32)])
+        empty = np.zeros((2, MERGE_INTS), np.int32)
+        empty[1, 1] = 1
+        merges = np.concatenate([inputs.work.merges, empty])
         tensors: dict[str, Array] = {
             "merges": merges, "partial_o": inputs.partial_o, "partial_lse": inputs.partial_lse,
             "o": o, "lse": lse,
