@@ -52,6 +52,15 @@ def test_new_tokens(q_len, mask):
     check(built(MlaDecodeConfig(12, q_len=q_len, mask=mask)), lengths=LENGTHS, data="late_max")
 
 
+@pytest.mark.parametrize("split_keys", [0, 64])
+@pytest.mark.parametrize("window", [1, 31, 32, 33, 64, 150, 1000])
+def test_windows(window, split_keys):
+    """Their first keys lie in one tile, or in two; whole parts of a sequence may be hidden."""
+    mask = f"sliding_window_causal[{window}]"
+    config = MlaDecodeConfig(12, q_len=8, mask=mask)
+    check(built(config), lengths=(5, 40, 100, 290), split_keys=split_keys, data="late_max")
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 32, 64, 128, 192, 320])
 def test_pages(page_size):
     check(built(MlaDecodeConfig(4, page_size=page_size)), lengths=LENGTHS)
@@ -80,7 +89,7 @@ def test_knobs(slots, band):
     heads=st.integers(1, 128),
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
     q_len=st.integers(1, 8),
-    mask=st.sampled_from(["null", "causal"]),
+    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]"]),
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
@@ -101,7 +110,6 @@ def test_all_code_that_can_be_reached_is_checked():
         {"cache_dtype": "fp8_e4m3"},
         {"cache_dtype": "fp8_rope_aware"},
         {"dtype": "fp8_e4m3"},
-        {"mask": "sliding_window_causal[100]"},
     ],
     ids=str,
 )

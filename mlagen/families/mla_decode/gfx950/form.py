@@ -9,7 +9,6 @@ l % 16, B column l % 16, k = 8 * (l / 16) + 0..7; result column l % 16, register
 
 from __future__ import annotations
 
-from mlagen.attention.masks import CAUSAL, Mask
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
@@ -32,11 +31,6 @@ def refuse(k: MlaDecodeConfig) -> None:
                 f"{name}={given}: mla_decode_gfx950 has no such form",
                 hint=f"{name}={there} here, or the kernel of sm_90a",
             )
-    if k.window or Mask.parse(k.mask) not in (CAUSAL, Mask.parse("null")):
-        raise ConfigError(
-            f"mask={k.mask}: mla_decode_gfx950 has no such form",
-            hint="mask=null or causal here, or the kernel of sm_90a",
-        )
 
 
 def signature(k: MlaDecodeConfig) -> Signature:

@@ -56,7 +56,8 @@ class Decode:
             before=("item", "lanes", "load_queries"),
             tile=(
                 *("find_pages", "copy KV", "read KV", "qk", "read_values"),
-                *("mask", "maximum", "rescale", "exponent", "pv"),
+                *(("mask", "mask_start") if k.window else ("mask",)),
+                *("maximum", "rescale", "exponent", "pv"),
             ),
             after=("normalise", "store_partial", "store"),
         )
@@ -79,6 +80,9 @@ class Decode:
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
+        if self.k.window:
+            what = "keys of the item before the row's first one, less 4 * quarter"
+            held["start"] = ("START", 1, what)
         return {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in held.items()
@@ -102,6 +106,9 @@ class Decode:
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
+        if self.k.window:
+            what = "keys of the item before one that all rows see, and a tile"
+            held["all_start"] = ("ALLSTART", 1, what, 1)
         return {
             name: s.registers.scalar(symbol, count, what, align=align)
             for name, (symbol, count, what, align) in held.items()
@@ -130,6 +137,7 @@ class Decode:
             "kv_block": KEYS,
             "kv_shift": KEYS.bit_length() - 1,
             "causal": k.causal,
+            "window": k.window,
             "by_heads": Divider.of(k.num_heads),
             "heads": k.num_heads,
             "row_bytes": k.d_qk * BF16,
@@ -207,7 +215,8 @@ class Decode:
         """The tile's P, packed; O and l follow the maximum where it moved."""
         uses = (Value("S", tile),)
         rows = [ROWS * (r // 4) + r % 4 for r in range(KEYS // 4)]
-        self._record("mask", tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
+        for name in ("mask", "mask_start") if self.k.window else ("mask",):
+            self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
         self._record("maximum", tile, uses=uses)
         self._record("rescale", tile, guarded=True)
         self._record("exponent", tile, uses=uses)
