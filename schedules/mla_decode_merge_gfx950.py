@@ -1,5 +1,6 @@
-"""Merges the parts of split MLA decode work on gfx950. A workgroup has sixteen waves; a wave has
-half a row of the output, 256 columns, four a lane.
+"""Merges the parts of split MLA decode work on gfx950.
+
+A workgroup has sixteen waves; a wave has half a row of the output, 256 columns, four a lane.
 
 | cluster | vector                                   | memory                |
 |---------|------------------------------------------|-----------------------|
