@@ -1,4 +1,4 @@
-"""Hopper's arithmetic in attention: what an instruction can be off by, and what scores can."""
+"""The arithmetic of attention: what an instruction can be off by, and what scores can."""
 
 from __future__ import annotations
 
@@ -27,13 +27,21 @@ def step_error(depth: int) -> float:
     return (depth + 1) * 2.0**-25 + 2.0**-23
 
 
-def score_error(q: Floats, k: Floats, first_column: int = 0, depth: int = 16) -> Floats:
+def serial_error(depth: int) -> float:
+    """The same of an instruction that adds its products one by one, each with one rounding to fp32:
+    gfx950's, as the emulator has it. What it rounds is a partial sum."""
+    return depth * 2.0**-24
+
+
+def score_error(
+    q: Floats, k: Floats, first_column: int = 0, depth: int = 16, error: float | None = None
+) -> Floats:
     """Bound of the error of the fp32 scores `q @ k.T`, [rows, keys], in their own units.
 
     The kernel adds the products in steps of `depth` columns (an instruction each), from
     `first_column` to the last and then from 0 on. The largest number that takes part in a step is
     the accumulator with all its positive or all its negative products, whatever the order inside
-    the step.
+    the step. `error`: what a step can be off by, if not `step_error`.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -50,4 +58,4 @@ def score_error(q: Floats, k: Floats, first_column: int = 0, depth: int = 16) ->
         bound += (abs_q[:, part] @ abs_k[:, part].T) / 2
         bound += np.abs(total)
         total += half
-    return bound.astype(np.float64) * (step_error(depth) * 1.001)
+    return bound.astype(np.float64) * ((step_error(depth) if error is None else error) * 1.001)

@@ -1,6 +1,6 @@
 """The exact oracle's part: attention in fp64, and how far a right kernel may be from it.
 
-It knows the formats, Hopper's arithmetic and that tiles of keys are walked in their order with a
+It knows the formats, the GPU's arithmetic and that tiles of keys are walked in their order with a
 maximum that moves at once (`latent.walk`). The bound, with w the softmax weights:
 
 * **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import DIVISION, LN2, step_error
+from mlagen.attention.latent.arithmetic import DIVISION, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
@@ -67,9 +67,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     of_p += keys.rounding * magnitude
     steps = walk.tiles * (order.tile // order.depth)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
-    bound = (
-        of_weights + of_p + steps * step_error(order.depth) * magnitude + np.abs(output) * of_sum
-    )
+    bound = of_weights + of_p + steps * order.step * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + (U_E4M3 if order.bias else U_BF16)) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
     largest = max(abs_v.max(), np.abs(stored).max())

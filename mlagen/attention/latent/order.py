@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlagen.attention.latent.arithmetic import serial_error, step_error
+
 LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
 
@@ -20,7 +22,8 @@ class Order:
     in this order of them, and a step of 16 has four of each 16 of 64, as `added` says. `slack`: M
     is a whole number of log2 units, and moves only where a score is more than so many above it.
     Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
-    rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds.
+    rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds;
+    `serial`: one by one, with a rounding each. `running`: how splits are merged (`latent.splits`).
     `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
     rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
     scores times the power of two above their row's scale, or 2^LEAST_POWER.
@@ -33,12 +36,19 @@ class Order:
     slack: int = 0
     depth: int = 16
     bias: int = 0
+    serial: bool = False
+    running: bool = False
 
     @property
     def behind(self) -> int:
         """Log2 units that M, with its bias, may be away from the largest score, rounded up; 0: it
         is that score."""
         return self.slack + self.bias + 1 if self.slack else 0
+
+    @property
+    def step(self) -> float:
+        """What one step of a product can be off by, relative to the largest number in it."""
+        return serial_error(self.depth) if self.serial else step_error(self.depth)
 
     def added(self) -> list[int] | slice:
         """All columns in the order in which they are added up, 16 a step, but for where a tile
@@ -58,6 +68,9 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
+
+# The same with smaller tiles, and gfx950's products.
+BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)
 
 # The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)

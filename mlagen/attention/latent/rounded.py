@@ -33,7 +33,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2, step_error
+from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import (
@@ -94,12 +94,12 @@ def _output(
     rounding = Weights.of(walk, keys, order)
     parts = [
         _accumulated(walk.carried, of_carried, rounding.rounded(p, eta), v[:, :late],
-                     range(walk.tiles), order.depth),
+                     range(walk.tiles), order),
     ]  # fmt: skip
     if late < D_V:
         carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, p, eta)
         stored = rounding.rounded(late_p, late_eta)
-        parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order.depth))
+        parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order))
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
 
     safe = np.where(total > 0, total, 1.0)[:, None]
@@ -122,10 +122,10 @@ def _accumulated(
     p: tuple[Floats, Floats],
     v: Floats,
     tiles: Sequence[int],
-    depth: int,
+    order: Order,
 ) -> tuple[Floats, Floats]:
     """Sum of stored P * `carried` over the `tiles` in their order, times `v`, and its bound, [rows,
-    columns]. `p`: P as it is stored, and how far it may be off. `depth`: keys of a step.
+    columns]. `p`: P as it is stored, and how far it may be off.
 
     All in units of the last maximum, as `carried` is.
     """
@@ -140,7 +140,7 @@ def _accumulated(
         weights = stored[:, tile, exist] * carry
         size = np.abs(acc) + weights @ np.abs(keys)
         off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
-        off += width // depth * step_error(depth) * size
+        off += width // order.depth * order.step * size
         acc += weights @ keys
     return acc, off
 

@@ -2,6 +2,11 @@
 
 A split's O is normalised by its own row sum, its LSE is in log2 units, both fp32. The merge kernel
 takes L = max + log2(sum exp2(LSE_s - max)) and adds up exp2(LSE_s - L) O_s in fp32.
+
+A *running* merge takes splits one after another: M' = max(M, LSE_s), the sum and O are multiplied
+by exp2(M - M') before exp2(LSE_s - M') and that times O_s are added; O is divided by the sum at the
+end. Each split's weight carries the factors of all later moves of M. What their subtractions are
+off by is relative to differences that add up to the split's distance from the last M.
 """
 
 from __future__ import annotations
@@ -10,16 +15,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import EX2, LG2, LN2
+from mlagen.attention.latent.arithmetic import DIVISION, EX2, LG2, LN2
 from mlagen.problem.formats import U_FP32, Floats
 
 Partial = tuple[Floats, Floats, Floats, Floats]
 
 
-def merged(partials: Sequence[Partial]) -> Partial:
+def merged(partials: Sequence[Partial], *, running: bool = False) -> Partial:
     """O and its bound, [rows, d_v], the LSE and its bound, [rows], of splits' own ones.
 
-    A split in which a row sees no key has O = 0 and LSE = -inf there.
+    A split in which a row sees no key has O = 0 and LSE = -inf there. `running`: how they are
+    merged.
     """
     if len(partials) == 1:
         return partials[0]
@@ -41,12 +47,16 @@ def merged(partials: Sequence[Partial]) -> Partial:
         + count * U_FP32
         + LN2 * LG2 * np.maximum(1.0, np.abs(np.log2(np.where(some, total, 1.0))))
     )
+    exist = ~np.isneginf(lse)
+    distance = np.where(exist, np.abs(np.where(exist, lse, 0.0) - finite), 0.0)
+    moves = count * (EX2 + 2 * U_FP32) if running else 0.0
+    if running:
+        of_sum = of_sum + moves + U_FP32 * (shares * distance).sum(axis=0)
     rounding = 3 * U_FP32 * (np.abs(finite) + np.abs(base))
     whole_bound = (shares * lse_bound).sum(axis=0) + of_sum + rounding
     # A weight: of its split's LSE and L, of the subtraction and of exp2.
-    exist = ~np.isneginf(lse)
-    distance = np.where(exist, np.abs(np.where(exist, lse, 0.0) - finite), 0.0)
-    of_weight = np.expm1(lse_bound + whole_bound + U_FP32 * distance) + EX2
+    own = moves + DIVISION + U_FP32 if running else 0.0
+    of_weight = np.expm1(lse_bound + whole_bound + U_FP32 * distance + own) + EX2
     weight = (shares * of_weight)[:, :, None]
     values = (shares[:, :, None] * output).sum(axis=0)
     size = np.abs(output) + bound

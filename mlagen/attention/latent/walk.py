@@ -132,7 +132,9 @@ class Walk:
         turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
         for which, column in enumerate(order.first_columns):
             own = turn == which
-            of_scores[:, own] = score_error(q, keys.stored[own][:, added], column, order.depth)
+            of_scores[:, own] = score_error(
+                q, keys.stored[own][:, added], column, order.depth, order.step
+            )
         of_scores = of_scores * np.abs(keys.scales) + keys.rounding * np.abs(products)
         errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 

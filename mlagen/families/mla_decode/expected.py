@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.attended import Block
-from mlagen.attention.latent.order import SEESAW
+from mlagen.attention.latent.order import SEESAW, Order
 from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.problem import TILE
 from mlagen.families.mla_decode.sequence import sequence_keys, sequence_rows
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, confidence
@@ -74,12 +75,14 @@ class Oracle:
         *,
         heads: Sequence[int] | None = None,
         splits: Sequence[Sequence[int]] | None = None,
+        order: Order = SEESAW,
     ) -> MlaDecodeExpected:
         """Attention of `inputs` with a bound of a right kernel's error, for some heads or for all.
 
         `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits
-        them; the splits' results are merged (`latent.splits`). A row that sees no key has O = 0
-        and LSE = -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
+        them; the splits' results are merged (`latent.splits`). `order`: the kernel's arithmetic. A
+        row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or
+        a query that is not finite.
         """
         chosen = inputs.heads(heads)
         shape = (inputs.batch, inputs.config.q_len * len(chosen))
@@ -95,13 +98,15 @@ class Oracle:
                 partials = [
                     self.block(
                         part.within(start, stop), keys.within(start, stop), inputs.score_scale,
-                        SEESAW, factor,
+                        order, factor,
                     ).partial
                     for start, stop in pieces
                 ]  # fmt: skip
                 if partials:
                     at = (sequence, rows)
-                    values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
+                    values[at], bounds[at], lse[at], lse_bounds[at] = merged(
+                        partials, running=order.running
+                    )
         if inputs.kv_scale != 1.0:
             # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
             values *= inputs.kv_scale
@@ -126,7 +131,7 @@ def key_ranges(
         raise ConfigError(f"splits {list(starts)} of sequence {sequence}: they ascend from 0")
     length = int(inputs.cache_lengths[sequence])
     seen = [keys.start for keys in inputs.config.visible(length) if keys]
-    low = min(seen, default=0) // SEESAW.tile * SEESAW.tile
-    edges = [*(int(start) * SEESAW.tile for start in starts), length]
+    low = min(seen, default=0) // TILE * TILE
+    edges = [*(int(start) * TILE for start in starts), length]
     ranges = [(max(start, low), min(stop, length)) for start, stop in pairwise(edges)]
     return [(start, stop) for start, stop in ranges if start < stop]

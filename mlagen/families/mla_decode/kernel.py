@@ -41,7 +41,10 @@ from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 HOST = "cpu"  # the device of arrays of numpy
-MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
+MERGE_KERNELS = {  # what merges split work
+    "sm_90a": "mla_decode_merge_sm90",
+    "gfx950": "mla_decode_merge_gfx950",
+}
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
 
 
@@ -99,7 +102,8 @@ class MlaDecodeKernel:
             )
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
-        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
+        self.launcher: Launcher = launcher if launcher is not None else usual()
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._persistent = any(arg.name == "shares" for arg in manifest.args)
         self._build_merge, self._memory = merge, memory
@@ -143,7 +147,7 @@ class MlaDecodeKernel:
             if split_keys is not None:
                 raise ConfigError(
                     f"split_keys={split_keys}: this kernel has no merge kernel beside it",
-                    hint="mlagen.build('mla_decode_sm90', ..) brings it",
+                    hint=f"mlagen.build('{self.artifact.manifest.kernel}', ..) brings it",
                 )
             if self._persistent:
                 split_keys = UNSPLIT
@@ -440,7 +444,9 @@ def decode_kernel(
 ) -> MlaDecodeKernel:
     """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
     fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
-    merge = None if build is None else partial(build, MERGE_KERNEL, fields)
+    merge = None
+    if build is not None:
+        merge = partial(build, MERGE_KERNELS[artifact.manifest.target], fields)
     return MlaDecodeKernel(artifact, launcher, merge=merge)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.attention.latent.order import BY_WAVES, SEESAW, Order
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -31,6 +32,11 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+
+
+def order_of(artifact: Artifact) -> Order:
+    """The order in which an artifact's kernel computes."""
+    return BY_WAVES if artifact.manifest.target == "gfx950" else SEESAW
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +55,7 @@ class MlaDecodeTrial(Trial):
 
     divided: DividedInputs
     persistent: bool = False
+    order: Order = SEESAW
 
     @property
     def inputs(self) -> MlaDecodeInputs:
@@ -66,7 +73,7 @@ class MlaDecodeTrial(Trial):
     @property
     def walk(self) -> Walk:
         longest = int(self.inputs.cache_lengths.max())
-        return Walk(-(-longest // TILE), "lengths", TILE)
+        return Walk(-(-longest // self.order.tile), "lengths", self.order.tile)
 
     @cached_property
     def work(self) -> MlaDecodeWork:
@@ -82,12 +89,12 @@ class MlaDecodeTrial(Trial):
 
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
         shares = any(arg.name == "shares" for arg in artifact.manifest.args)
-        return replace(self, persistent=shares)
+        return replace(self, persistent=shares, order=order_of(artifact))
 
     def oracles(self) -> tuple[Expected, ...]:
         found: list[Expected] = []
         for oracle in (exact, rounded):
-            expected = oracle(self.inputs, splits=self.work.splits)
+            expected = oracle(self.inputs, splits=self.work.splits, order=self.order)
             lse = replace(expected.lse, oracle=f"{expected.lse.oracle} LSE", output="lse")
             found += [expected.output, lse]
         return tuple(found)
@@ -194,7 +201,10 @@ class MlaDecodeKind(Kind):
         second part takes in the first."""
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
-        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        tile = order_of(artifact).tile
+        lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
+        # Smaller tiles: maxima that move in sequences of few tiles besides.
+        late = (3, 4 * TILE + 4, *(n for n in (tile * 2, tile * 3) if tile < TILE))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.mask.startswith("sliding"):
             limits += (
@@ -205,7 +215,7 @@ class MlaDecodeKind(Kind):
             return Covering(
                 (
                     Call("realistic", {"lengths": lengths}),
-                    Call("late_max", {"lengths": (3, 4 * TILE + 4), "split_keys": 2 * TILE}),
+                    Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
                 ),
                 limits,
             )

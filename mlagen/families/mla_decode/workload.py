@@ -15,7 +15,7 @@ from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
 from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
-from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel
+from mlagen.families.mla_decode.kernel import MERGE_KERNELS, decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.request import build_artifact
@@ -87,9 +87,9 @@ def _build(name: str, fields: Mapping[str, Any]) -> Artifact:
     return build_artifact(name, fields, {})
 
 
-def _seconds(problem: Mapping[str, Any]) -> tuple[Second, ...]:
+def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:
     """The kernel that merges split work."""
-    return ((MERGE_KERNEL, {"num_heads": problem["num_heads"]}),)
+    return ((MERGE_KERNELS[target], {"num_heads": problem["num_heads"]}),)
 
 
 class DecodeWorkloads:
@@ -100,7 +100,8 @@ class DecodeWorkloads:
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """The kernel that merges split work."""
-        return built_all(_build, _seconds(artifact.manifest.problem))
+        manifest = artifact.manifest
+        return built_all(_build, _seconds(manifest.problem, manifest.target))
 
     def workload(
         self,

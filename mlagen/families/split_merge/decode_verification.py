@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,10 +78,14 @@ class MlaDecodeMergeTrial(Trial):
     rounds is fp32, and the exact one's bound holds nothing else."""
 
     inputs: MlaDecodeMergeInputs
+    running: bool = False
 
     @property
     def sizes(self) -> Mapping[str, Size]:
         return {"partials": self.inputs.partials}
+
+    def planned(self, artifact: Artifact) -> MlaDecodeMergeTrial:
+        return replace(self, running=artifact.manifest.target == "gfx950")
 
     def oracles(self) -> tuple[Expected, ...]:
         inputs = self.inputs
@@ -100,7 +104,8 @@ class MlaDecodeMergeTrial(Trial):
                         np.zeros(rows),
                     )
                     for part in range(slot, slot + count)
-                ]
+                ],
+                running=self.running,
             )
             values[at], bounds[at], lse[at], lse_bounds[at] = found
             if inputs.sink is not None:
@@ -120,13 +125,15 @@ class MlaDecodeMergeTrial(Trial):
     def run(
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
-        """From poisoned memory; an empty merge after the others writes nothing."""
+        """From poisoned memory; merges of no row, of no and of one part, write nothing."""
         inputs = self.inputs
         shape = (len(inputs.partials), 1, inputs.config.num_heads)
         kind = ELEMENT_TYPES[inputs.config.output_dtype]
         o = np.full((math.prod(shape), inputs.config.d_v), np.nan, kind)
         lse = np.full(math.prod(shape), np.nan, np.float32)
-        merges = np.concatenate([inputs.work.merges, np.zeros((1, MERGE_INTS), np.int32)])
+        empty = np.zeros((2, MERGE_INTS), np.int32)
+        empty[1, 1] = 1
+        merges = np.concatenate([inputs.work.merges, empty])
         tensors: dict[str, Array] = {
             "merges": merges, "partial_o": inputs.partial_o, "partial_lse": inputs.partial_lse,
             "o": o, "lse": lse,

@@ -1,0 +1,1 @@
+"""MLA decode on gfx950."""

@@ -1,0 +1,343 @@
+"""MLA decode on gfx950: the operations a schedule arranges, and the registers they share.
+
+A lane has one query row, its row sum over a quarter of the keys, and a quarter of its output. With
+tiles in their order, M' = max(M, c max S), O and the row sum l follow by exp2(M - M') where the
+maximum of some row moved, P = exp2(c S - M'). M starts at the lowest finite number: a row that
+sees nothing of a tile has -inf minus a number there, which makes P = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from mlagen.attention.latent.split_work import BLOCK_ROWS
+from mlagen.attention.prefill.gfx950.arguments import argument_registers
+from mlagen.attention.prefill.gfx950.division import Divider
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
+from mlagen.families.mla_decode.gfx950.form import (
+    BF16,
+    KEYS,
+    ROWS,
+    SPAN,
+    STEP,
+    signature,
+    value_fragments,
+)
+from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl.layout import BitMap
+from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
+
+FRAGMENT = 4  # registers of an operand
+MFMA = "v_mfma_f32_16x16x32_bf16"
+THREAD_BITS = 8
+Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
+
+
+class Decode:
+    """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
+    bands KB and VB."""
+
+    def __init__(self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring) -> None:
+        self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
+        s.signature = signature(k)
+        self.arguments = argument_registers(s, s.signature)
+        self.values = plan_reads(ring.areas[0].layout, value_fragments(), 8)
+        self.band = len(s.registers["KB"].regs()) // FRAGMENT
+        self.page = s.registers.block(
+            "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
+        )
+        self.lane = self._lane(s)
+        self.scalars = self._scalars(s)
+        s.plain = PlainOrder(
+            before=("item", "lanes", "load_queries"),
+            tile=(
+                *("find_pages", "copy KV", "read KV", "qk", "read_values"),
+                *(("mask", "mask_start") if k.window else ("mask",)),
+                *("maximum", "rescale", "exponent", "pv"),
+            ),
+            after=("normalise", "store_partial", "store"),
+        )
+        bind(ring, self._mover)
+
+    def _lane(self, s: Space) -> dict[str, Regs]:
+        """Row state and addresses."""
+        held = {
+            "maximum": ("M", 1, "running maximum M of the row, log2 units"),
+            "row_sum": ("L", 1, "row sum l of this lane's keys"),
+            "limit": (
+                "LIMIT",
+                1,
+                "keys that the row sees, from the item's first, less 4 * quarter",
+            ),
+            "key_base": ("KBASE", 1, "where this lane reads K in a slot"),
+            "value_base": ("VBASE", 1, "where this lane reads V in a slot"),
+            "address": ("ADR", 4, "the same in this tile's slot, by swizzled columns"),
+            "own_row": ("ROW", 1, "row of a tile that this lane fetches"),
+            "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
+            "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
+        }
+        if self.k.window:
+            what = "keys of the item before the row's first one, less 4 * quarter"
+            held["start"] = ("START", 1, what)
+        return {
+            name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
+            for name, (symbol, count, what) in held.items()
+        }
+
+    def _scalars(self, s: Space) -> dict[str, Regs]:
+        held = {
+            "work": ("WORK", 12, "the work item, as the plan has it", 4),
+            "length": ("LENGTH", 1, "keys of the sequence", 1),
+            "first_key": ("FIRST", 1, "first key of the item", 1),
+            "stop": ("STOP", 1, "its last key + 1", 1),
+            "last_key": ("LAST", 1, "its last key", 1),
+            "find_key": ("FKEY", 1, "first key of the next tile whose pages are looked up", 1),
+            "copy_key": ("CKEY", 1, "first key of the next tile that is fetched", 1),
+            "mask_end": ("MASKED", 1, "keys of the item up to this tile's end", 1),
+            "visible": ("VISIBLE", 1, "keys of the item that all its rows see", 1),
+            "lds_wave": ("LDSW", 1, "wave * 1024, its part of a DMA pass", 1),
+            "grown": ("GROWN", 2, "-1 where some row's maximum moved", 2),
+            "compare": ("COMPARE", 8, "lane masks", 2),
+            "buffer": ("SRD", 4, "buffer resource of Q, then of the output", 4),
+            "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
+            "scratch": ("TMP", 6, "scalar temporaries", 2),
+        }
+        if self.k.window:
+            what = "keys of the item before one that all rows see, and a tile"
+            held["all_start"] = ("ALLSTART", 1, what, 1)
+        return {
+            name: s.registers.scalar(symbol, count, what, align=align)
+            for name, (symbol, count, what, align) in held.items()
+        }
+
+    @cached_property
+    def operands(self) -> Mapping[str, Any]:
+        """What the templates of all operations may name."""
+        k = self.k
+        dma = self.ring.areas[0].dma
+        return {
+            **self.lane,
+            **self.scalars,
+            "arguments": self.arguments.regs,
+            "argument_loads": self.arguments.loads,
+            "kernarg": self.entry.kernarg,
+            "group": self.entry.group[0],
+            "wave": self.entry.wave,
+            "tiles": self.entry.tiles,
+            "temp": self.entry.temp,
+            "S": self.tiles["S"].regs(),
+            "O": self.tiles["O"].regs(),
+            "Q": self.tiles["Q"].regs(),
+            "item_bytes": ITEM_BYTES,
+            "plan_shift": TILE.bit_length() - 1,
+            "kv_block": KEYS,
+            "kv_shift": KEYS.bit_length() - 1,
+            "causal": k.causal,
+            "window": k.window,
+            "by_heads": Divider.of(k.num_heads),
+            "heads": k.num_heads,
+            "row_bytes": k.d_qk * BF16,
+            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "page_size": k.page_size,
+            "by_page": Divider.of(k.page_size),
+            "output_bytes": k.d_v * BF16,
+            "slot_rows": BLOCK_ROWS,
+            "query_row": _map(lambda thread: ROWS * (thread // 64) + thread % ROWS),
+            "quarter": _map(lambda thread: thread % 64 // ROWS),
+            "fetched_row": dma.row.moves(),
+            "fetched_byte": dma.byte.moves(),
+            "key_map": self.ring.areas[0].plan.bases[0].moves(),
+            "value_map": self.values.bases[0].moves(),
+            "last_page": self.arguments["num_blocks"],
+            "lowest": hex_float(LOWEST),
+            "ln2": hex_float(LN2),
+            "scale": self.arguments["scale_log2e"],
+        }
+
+    # ---- once a workgroup -------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """The work item, lane addresses, the state before any key; Q."""
+        self._record("item", None)
+        self._record("lanes", None)
+        self._record("load_queries", None)
+
+    def normalise(self) -> None:
+        """O *= 1 / l; a row without a visible key gets 0."""
+        self._record("normalise", None)
+
+    def store(self) -> None:
+        """O and the LSE: to a slot where the item is a part of its sequence, otherwise as they
+        are. Rows past the item's last are dropped by the range check."""
+        self._record("store_partial", None, guarded=True)
+        self._record("store", None, guarded=True)
+
+    # ---- once a tile ------------------------------------------------------------------------
+
+    def find_pages(self, tile: Tile) -> None:
+        """Look up the page of the row that each lane fetches."""
+        self._record(
+            "find_pages", tile, lambda at: {"page": self.page.regs(at.phase)},
+            defines=(self.page.at(tile),),
+        )  # fmt: skip
+
+    def qk(self, tile: Tile) -> None:
+        """S = K Q^T, both blocks of 16 keys in turn."""
+        blocks = KEYS // ROWS
+
+        def product(fragment: int) -> dict[str, Any]:
+            step, block = divmod(fragment, blocks)
+            target = self.tiles["S"].regs().part(block, FRAGMENT)
+            return {
+                "target": target,
+                "a": self._part("KB", fragment),
+                "b": self.tiles["Q"].regs().part(step, FRAGMENT),
+                "c": target if step else 0,
+            }
+
+        self._products(
+            "qk", tile, product, self._key_reads, self.k.d_qk // STEP * blocks,
+            uses=(Value("KB", tile),), defines=(Value("S", tile),),
+        )  # fmt: skip
+
+    def read_values(self, tile: Tile) -> None:
+        """The first fragments of V from LDS."""
+        self._record(
+            "read_values", tile, self._reads("value", self.values, self._value_reads),
+            template="read", access=self._read(tile), defines=(Value("VB", tile),),
+        )  # fmt: skip
+
+    def softmax(self, tile: Tile) -> None:
+        """The tile's P, packed; O and l follow the maximum where it moved."""
+        uses = (Value("S", tile),)
+        rows = [ROWS * (r // 4) + r % 4 for r in range(KEYS // 4)]
+        for name in ("mask", "mask_start") if self.k.window else ("mask",):
+            self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
+        self._record("maximum", tile, uses=uses)
+        self._record("rescale", tile, guarded=True)
+        self._record("exponent", tile, uses=uses)
+
+    def pv(self, tile: Tile) -> None:
+        """O += V^T P."""
+        p = self.tiles["S"].regs().part(0, FRAGMENT)
+
+        def product(fragment: int) -> dict[str, Any]:
+            target = self.tiles["O"].regs().part(fragment, FRAGMENT)
+            return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
+
+        self._products(
+            "pv", tile, product, self._value_reads, self.k.d_v // ROWS,
+            uses=(Value("S", tile), Value("VB", tile)),
+        )  # fmt: skip
+
+    # ---- LDS --------------------------------------------------------------------------------
+
+    def _mover(self, kind: Literal["copy", "read", "release"], tile: Tile) -> Operation:
+        if kind == "copy":
+            return self._operation(
+                "copy", tile, self._copy, access=Access("copy", self.ring.at(tile)),
+                uses=(self.page.at(tile),),
+            )  # fmt: skip
+        return self._operation(
+            "read", tile, self._reads("key", self.ring.areas[0].plan, self._key_reads),
+            access=self._read(tile), defines=(Value("KB", tile),),
+        )  # fmt: skip
+
+    def _copy(self, at: Binding) -> dict[str, Any]:
+        """Passes (M0, offset), one for each span of a row. The instruction's offset moves the LDS
+        side too: M0 makes up for it."""
+        slot = self.ring.slot_base(at.phase)
+        return {
+            "page": self.page.regs(at.phase),
+            "passes": [
+                (slot + area.start - SPAN * n, SPAN * n) for n, area in enumerate(self.ring.areas)
+            ],
+        }
+
+    def _read(self, tile: Tile) -> Access:
+        return Access("read", self.ring.at(tile))
+
+    def _part(self, name: str, fragment: int) -> Regs:
+        """Where a fragment lies while it waits for its product."""
+        return self.tiles[name].regs().part(fragment % self.band, FRAGMENT)
+
+    def _key_reads(self, fragment: int) -> Reading:
+        """The LDS read of a fragment of K, by its tile's addresses."""
+        area, number = divmod(fragment, len(self.ring.areas[0].plan.reads))
+        base, offset = self.ring.areas[area].plan.reads[number]
+        at = self.ring.areas[area].start + offset
+        return [(self._part("KB", fragment), self.lane["address"][base], at)]
+
+    def _value_reads(self, fragment: int) -> Reading:
+        """Those of a fragment of V: its keys in two parts."""
+        parts = KEYS // ROWS
+        area, first = divmod(parts * fragment, len(self.values.reads))
+        found = []
+        for part in range(parts):
+            base, offset = self.values.reads[first + part]
+            target = self._part("VB", fragment).part(part, FRAGMENT // parts)
+            at = self.ring.areas[area].start + offset
+            found.append((target, self.lane["address"][base], at))
+        return found
+
+    def _reads(self, name: str, plan: ReadPlan, reads: Any) -> Any:
+        """This tile's addresses, and the first fragments."""
+
+        def context(at: Binding) -> dict[str, Any]:
+            return {
+                "base": self.lane[f"{name}_base"],
+                "slot": self.ring.slot_base(at.phase),
+                "columns": [base.constant for base in plan.bases],
+                "mnemonic": MNEMONICS[plan.width],
+                "reads": [read for fragment in range(self.band) for read in reads(fragment)],
+            }
+
+        return context
+
+    # ---- templates --------------------------------------------------------------------------
+
+    def _products(
+        self, name: str, tile: Tile, product: Any, reads: Any, fragments: int, **more: Any
+    ) -> None:
+        """The products of a tile's fragments, each followed by the reads of the fragment that takes
+        its registers."""
+
+        def context(at: Binding) -> dict[str, Any]:
+            ahead = self.band
+            return {
+                "mfma": MFMA,
+                "mnemonic": MNEMONICS[16 if name == "qk" else 8],
+                "products": [
+                    product(n) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
+                    for n in range(fragments)
+                ],
+            }
+
+        self._record(
+            name, tile, context, template="products", folder="prefill", access=self._read(tile),
+            **more,
+        )  # fmt: skip
+
+    def _operation(
+        self, name: str, tile: Tile | None, context: Any = None, *, template: str = "",
+        folder: str = "mla_decode", **more: Any,
+    ) -> Operation:  # fmt: skip
+        def supply(at: Binding) -> Mapping[str, Any]:
+            return {**self.operands, **(context(at) if context else {})}
+
+        return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
+
+    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> None:
+        record(self._operation(name, tile, context, **more))
+
+
+MNEMONICS = {16: "ds_read_b128", 8: "ds_read_b64_tr_b16"}
+
+
+def _map(function: Any) -> tuple[tuple[int, int], ...]:
+    """What the function makes of a thread's number, as shifted fields."""
+    return BitMap.of(function, THREAD_BITS, what="lane map").moves()

@@ -1,0 +1,69 @@
+"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 query rows each.
+
+A workgroup has up to 64 query rows of one sequence (heads, or heads of several new tokens) and all
+of its keys or one split of them. Tiles of 32 keys lie in LDS once: K is read from them by rows,
+and V, their first 512 columns, transposed. Each wave has Q and O of its rows in registers and goes
+through all keys.
+
+| cluster | matrix | vector / transcendental      | memory                                     |
+|---------|--------|------------------------------|--------------------------------------------|
+| tile    |        |                              | pages of i + ahead + 2; DMA of i + ahead   |
+|         | QK(i)  |                              | K(i), fragment by fragment                 |
+|         |        | mask(i), maximum, rescale O, | first fragments of V(i)                    |
+|         |        | exp2, sum, P(i)              |                                            |
+|         | PV(i)  |                              | the rest of V(i)                           |
+
+The slot that a tile's DMA fills is that of the tile before this one, so one barrier a tile is
+enough. Loads return in order: pages are looked up two tiles before they are used, so that waiting
+for them does not wait for the tiles that are on their way. Every lane looks up the page of its own
+row; so pages may have any size. The waits are derived.
+"""
+
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments, refuse
+from mlagen.families.mla_decode.gfx950.operations import Decode
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
+
+
+@schedule(problem=MlaDecodeConfig, target="gfx950")
+def mla_decode_gfx950(k, s):
+    refuse(k)
+    slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
+    band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
+    ahead = slots - 1
+
+    # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes. Bits 7..9 are a key's
+    # number in 8, which the swizzle spreads over all banks, for reads by rows and transposed ones.
+    spans = k.d_qk * 2 // SPAN
+    area = Subtiled(KEYS, SPAN, 8, SPAN, Xor((7, 8, 9), (4, 5, 6)))
+    reads = Reads([key_fragments()] * spans, 16, "keys x columns, read by ds_read_b128")
+    KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * spans, reads=reads)
+
+    # Vector registers, 256 a lane: 4 temporaries, these, 15 or so of row state and addresses.
+    entry = s.entry("work item", temporaries=4)
+    s.registers.tile("S", KEYS // 4, "scores S^T = K Q^T, then P at its start")
+    s.registers.tile("O", k.d_v // 4, "output accumulator O^T")
+    s.registers.tile("Q", k.d_qk // 8, "queries")
+    what = f"{band} fragments on their way to their products"
+    s.registers.share("BAND", ("KB", 4 * band, f"K: {what}"), ("VB", 4 * band, f"V: {what}"))
+
+    decode = Decode(k, s, entry, KV)
+    waves = roles(all=range(WAVES))
+
+    with prologue():
+        decode.setup()
+
+    for i in tiles(waves):
+        with cluster("tile"):
+            decode.find_pages(i + ahead + 2)
+            copy(KV, i + ahead)
+            read(KV, i)
+            decode.qk(i)
+            decode.read_values(i)
+            decode.softmax(i)
+            decode.pv(i)
+
+    with epilogue():
+        decode.normalise()
+        decode.store()
