@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.attention.latent.arithmetic import serial_error, step_error
+from mlagen.attention.latent.step_errors import serial_error, step_error
 
 LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
