@@ -20,7 +20,8 @@ one a lane; a row that is none is fetched as zeros. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_sparse.gfx950.form import refuse
 from mlagen.families.mla_sparse.gfx950.operations import Sparse
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
@@ -31,23 +32,23 @@ def listed_rows(k, s, bands):
     refuse(k)
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", *bands, comment="fragments of K, or of V, in registers")
-    ahead = slots - 1
+    shape, ahead = ROWS_16, slots - 1
 
     # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes, as in MLA decode.
     spans = k.d_qk * 2 // SPAN
     area = Subtiled(KEYS, SPAN, 8, SPAN, Xor((7, 8, 9), (4, 5, 6)))
-    reads = Reads([key_fragments()] * spans, 16, "keys x columns, read by ds_read_b128")
+    reads = Reads([shape.key_fragments()] * spans, 16, "keys x columns, read by ds_read_b128")
     KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * spans, reads=reads)
 
     # Vector registers, 256 a lane: 4 temporaries, these, and 20 or so of row state and addresses.
     entry = s.entry("unit", "part of its keys", temporaries=4)
-    s.registers.tile("S", KEYS // 4, "scores S^T = K Q^T, then P at its start")
-    s.registers.tile("O", k.d_v // 4, "output accumulator O^T")
-    s.registers.tile("Q", k.d_qk // 8, "queries")
+    s.registers.tile("S", shape.score_registers, "scores S^T = K Q^T, then P at its start")
+    s.registers.tile("O", k.d_v // shape.parts, "output accumulator O^T")
+    s.registers.tile("Q", k.d_qk // shape.parts // 2, "queries")
     what = f"{band} fragments on their way to their products"
     s.registers.share("BAND", ("KB", 4 * band, f"K: {what}"), ("VB", 4 * band, f"V: {what}"))
 
-    sparse = Sparse(k, s, entry, KV)
+    sparse = Sparse(k, s, entry, KV, shape)
     waves = roles(all=range(WAVES))
 
     with prologue():

@@ -14,6 +14,7 @@ from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LOG2E, hex_float
 from mlagen.dsl import Binding, Signature, Tile, Value
 from mlagen.families.mla_decode.gfx950.operations import Decode
+from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import (
     SETUP_NUMBERS,
     Problem,
@@ -38,8 +39,8 @@ class Sparse(Decode):
     looked_up = "INDEX", "index of the row that this lane fetches"
     templates = MappingProxyType(dict.fromkeys(OWN, "mla_sparse"))
 
-    def __init__(self, k: Problem, s: Space, entry: Entry, ring: Ring) -> None:
-        super().__init__(k, s, entry, ring)
+    def __init__(self, k: Problem, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
+        super().__init__(k, s, entry, ring, shape)
         block = s.registers.block
         what = "index of the key that this lane has in the mask"
         self.listed = block("LISTED", 1, what, slots=LIST_SLOTS, align=1)
