@@ -153,11 +153,6 @@ def test_merge(heads, ahead):
         check(artifact, partials=(2, 3, 9, 33), data=data)
 
 
-def test_a_merge_with_sinks_is_refused():
-    with pytest.raises(ConfigError, match="sink=True: mla_decode_merge_gfx950 has no such form"):
-        build(MERGE, MlaDecodeMergeConfig(4, sink=True))
-
-
 # ---- edits that must be found ---------------------------------------------------------------
 
 
