@@ -66,7 +66,7 @@ def _table() -> dict[str, Spec]:
     add("barrier", "", "s_barrier")
     # The offset of a scalar load is a constant or a scalar register.
     add("smem", "w r r", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
-    add("vector", "w r", "v_mov_b32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
+    add("vector", "w r", "v_mov_b32 v_ceil_f32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
     # From and to the accumulation registers, which no other vector instruction takes.
     add("vector", "w r", "v_accvgpr_read_b32 v_accvgpr_write_b32")
     add(
