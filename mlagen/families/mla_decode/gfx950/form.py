@@ -40,7 +40,8 @@ def signature(k: MlaDecodeConfig) -> Signature:
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
-    are a part of their sequence, with as many rows as a workgroup has. `lse_stride`: elements of lse from head to head.
+    are a part of their sequence, with as many rows as a workgroup has. `lse_stride`: elements of
+    lse from head to head.
     """
     return Signature(
         pack(

@@ -249,7 +249,7 @@ class Decode:
         shape = self.shape
 
         def product(fragment: int, at: Binding) -> dict[str, Any]:
-            block, step = divmod(fragment, shape.value_steps)
+            block, step = shape.value_product(fragment)
             target = self._output(block)
             p = self.tiles["S"].regs(at.phase).part(step, FRAGMENT)
             return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
@@ -366,9 +366,7 @@ class Decode:
 
         return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
 
-    def _record(
-        self, name: str, tile: Tile | None, context: Any = None, **more: Any
-    ) -> Operation:
+    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
         return record(self._operation(name, tile, context, **more))
 
 
