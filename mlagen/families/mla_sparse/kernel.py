@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
@@ -148,16 +149,18 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         # The merge without sinks writes -inf for a query without keys.
         plain = call.tensors[self.names.index("sink")] is None and call.empty_lse == "-inf"
         table = kept.merges(found.entries, q_len, heads, splits)
-        names = ("o", "lse") if plain else ("o", "lse", "sink")
-        scalars: dict[str, Any] = {"lse_stride": q_len}
-        if not plain:
-            scalars["empty_lse"] = numbers["empty_lse"]
+        second = self._merge_artifact(sink=not plain)
+        args = second.manifest.args
+        of_merge = {
+            "lse_stride": q_len, "slot_rows": BLOCK_ROWS, "empty_lse": numbers["empty_lse"]
+        }  # fmt: skip
+        given = {**tensors, "merges": table}
         merge = {
-            "tensors": {"merges": table, **parts, **{name: tensors[name] for name in names}},
-            "scalars": scalars,
+            "tensors": {arg.tensor: given[arg.tensor] for arg in args if arg.tensor},
+            "scalars": {arg.name: of_merge[arg.name] for arg in args if not arg.tensor},
             "sizes": {"merges": int(table.shape[0])},
-        }
-        return [own, (self._merge_artifact(sink=not plain), merge)]
+        }  # fmt: skip
+        return [own, (second, merge)]
 
     def _splits(self, call: SparseCall, found: Checked, units: int) -> int:
         """Parts of each query's keys."""

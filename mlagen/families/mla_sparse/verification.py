@@ -331,7 +331,7 @@ class MlaSparsePrefillKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
-                *_moving(artifact, lengths, "rows"),
+                *_by_tiles(artifact, lengths, "rows"),
             )
         )  # fmt: skip
 
@@ -376,7 +376,7 @@ class MlaSparseDecodeKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
-                *_moving(artifact, lengths, "batch"),
+                *_by_tiles(artifact, lengths, "batch"),
             )
         )  # fmt: skip
 
@@ -393,16 +393,20 @@ def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _moving(artifact: Artifact, lengths: tuple[int, ...], entries: str) -> tuple[Call, ...]:
-    """Lists of all numbers of tiles whose maximum moves in each, where code for that is skipped in
-    other tiles. Where positions may hide a tile each comes several times."""
+def _by_tiles(artifact: Artifact, lengths: tuple[int, ...], entries: str) -> tuple[Call, ...]:
+    """Where code is skipped in some tiles, lists of all numbers of tiles: the maximum moves in each
+    tile; then invalid indices are in each, among keys of equal weight. Where positions may hide a
+    tile lists come several times."""
     if artifact.manifest.target != "gfx950":
         return ()
     most, lengths = max(lengths), lengths * (4 if artifact.manifest.problem.get("causal") else 1)
-    shape = {entries: len(lengths), "topk": most, "lengths": lengths, "pattern": "distinct"}
+    shape = {entries: len(lengths), "topk": most, "lengths": lengths}
     if artifact.manifest.problem.get("extra"):
         shape["extra_lengths"] = (0,) * len(lengths)
-    return (Call("late_max", shape),)
+    return (
+        Call("late_max", {**shape, "pattern": "distinct"}),
+        Call("diffuse", {**shape, "pattern": "invalid"}),
+    )
 
 
 def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:

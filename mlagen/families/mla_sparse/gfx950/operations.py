@@ -13,6 +13,7 @@ from typing import Any
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LOG2E, hex_float
 from mlagen.dsl import Binding, Signature, Tile, Value
+from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import (
@@ -22,7 +23,6 @@ from mlagen.families.mla_sparse.gfx950.form import (
     is_decode,
     signature,
 )
-from mlagen.families.mla_sparse.splits import groups_of
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 LIST_SLOTS = 4  # tiles whose indices are on their way, or held for the mask, and one
@@ -114,6 +114,7 @@ class Sparse(Decode):
 
     def _problem(self) -> dict[str, Any]:
         k = self.k
+        groups = -(-k.num_heads // (WAVES * self.shape.rows))
         return {
             "decode": is_decode(k),
             "extra": has(k, "extra"),
@@ -122,7 +123,7 @@ class Sparse(Decode):
             "by_tokens": Divider.of(getattr(k, "q_len", 1)),
             "tokens": getattr(k, "q_len", 1),
             "split": self.entry.group[1],
-            "group_shift": groups_of(k.num_heads).bit_length() - 1,
+            "group_shift": (groups - 1).bit_length(),
             "infinity": MINUS_INFINITY,
             "log2e": hex_float(LOG2E),
         }
@@ -141,9 +142,10 @@ class Sparse(Decode):
         blocks = self._masked_by
         self._record("load_list", tile, self._listed, defines=tuple(b.at(tile) for b in blocks))
 
-    def _hide(self, tile: Tile, uses: tuple[Value, ...]) -> None:
-        more = tuple(block.at(tile) for block in self._masked_by)
-        self._record("mask", tile, self._mask, uses=(*uses, *more), guarded=True)
+    def mask(self, tile: Tile) -> None:
+        """Scores of keys that are none become -inf."""
+        uses = (Value("S", tile), *(block.at(tile) for block in self._masked_by))
+        self._record("mask", tile, self._mask, uses=uses, guarded=True)
 
     @property
     def _masked_by(self) -> tuple[Any, ...]:
