@@ -26,9 +26,8 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave,
 
 def wide_listed_rows(k, s):
     shape = ROWS_32
-    slots = s.choice("slots", 4, 3, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")
-    ahead = slots - 1
+    slots, ahead = 4, 3  # tiles in LDS, and how far the DMA runs ahead
 
     # LDS: 64 columns of all keys after another, keys of 128 bytes, as in MLA decode.
     spans = k.d_qk * 2 // SPAN

@@ -333,7 +333,7 @@ class MlaSparsePrefillKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
-                *_by_tiles(artifact, lengths, "rows"),
+                *_by_tiles(artifact, "rows"),
             )
         )  # fmt: skip
 
@@ -378,7 +378,7 @@ class MlaSparseDecodeKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
-                *_by_tiles(artifact, lengths, "batch"),
+                *_by_tiles(artifact, "batch"),
             )
         )  # fmt: skip
 
@@ -395,16 +395,17 @@ def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _by_tiles(artifact: Artifact, lengths: tuple[int, ...], entries: str) -> tuple[Call, ...]:
-    """Where code is skipped in some tiles, lists of all numbers of tiles: the maximum moves in each
-    tile; then invalid indices are in each, among keys of equal weight. Lists come several times
-    where positions may hide a tile, or the maximum that is kept seldom moves."""
-    if artifact.manifest.target != "gfx950":
+def _by_tiles(artifact: Artifact, entries: str) -> tuple[Call, ...]:
+    """Where code is skipped in some tiles, lists of all numbers of whole tiles: the maximum moves
+    in each tile; then invalid indices are in each, among keys of equal weight. Lists come several
+    times where positions may hide a tile, or the maximum that is kept seldom moves."""
+    manifest, order = artifact.manifest, order_of(artifact)
+    if manifest.target != "gfx950":
         return ()
-    often = artifact.manifest.problem.get("causal") or order_of(artifact).slack
-    most, lengths = max(lengths), lengths * (4 if often else 1)
-    shape = {entries: len(lengths), "topk": most, "lengths": lengths}
-    if artifact.manifest.problem.get("extra"):
+    most, often = max(tile_counts(manifest)) + 1, manifest.problem.get("causal") or order.slack
+    lengths = tuple(order.tile * n for n in range(most + 1)) * (4 if often else 1)
+    shape = {entries: len(lengths), "topk": max(lengths), "lengths": lengths}
+    if manifest.problem.get("extra"):
         shape["extra_lengths"] = (0,) * len(lengths)
     return (
         Call("late_max", {**shape, "pattern": "distinct"}),
