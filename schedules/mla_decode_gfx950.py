@@ -1,4 +1,7 @@
-"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 query rows each.
+"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 or 32 query rows each.
+
+With 32 rows a wave, which is usual where more than 64 share keys, the table is that of
+`shared/wide_decode.py`. This file's is that of 16.
 
 A workgroup has up to 64 query rows of one sequence (heads, or heads of several new tokens) and all
 of its keys or one split of them. Tiles of 32 keys lie in LDS once: K is read from them by rows,

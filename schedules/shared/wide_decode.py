@@ -29,7 +29,9 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave,
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def wide_decode(k, s):
     shape = ROWS_32
-    slots = s.choice("slots", 4, 3, comment="tiles in LDS: how far the DMA runs ahead")
+    slots = s.choice(
+        "slots", 4, comment="tiles in LDS: how far the DMA runs ahead; more do not fit"
+    )
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")
     ahead = slots - 1
 
