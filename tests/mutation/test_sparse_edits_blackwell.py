@@ -14,7 +14,7 @@ import pytest
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.operations import products
+from mlagen.attention.latent.sm_100a.in_tensor import products
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
