@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, SEESAW, Order
+from mlagen.attention.latent.order import BY_WAVES, SEESAW, SELDOM_MOVED, Order
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -31,12 +31,13 @@ from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
+ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED, "gfx950": BY_WAVES}  # by target
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
-    return BY_WAVES if artifact.manifest.target == "gfx950" else SEESAW
+    return ORDERS[artifact.manifest.target]
 
 
 @dataclass(frozen=True, eq=False)
