@@ -43,6 +43,7 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 HOST = "cpu"  # the device of arrays of numpy
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
+    "sm_100a": "mla_decode_merge_sm100",
     "gfx950": "mla_decode_merge_gfx950",
 }
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`

@@ -32,7 +32,7 @@ from mlagen.dsl import Access, Operation, RingTile, Tile, Value, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError
 from mlagen.problem.fields import listed
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
 VALUES = 256  # columns of them that a product has

@@ -18,7 +18,7 @@ def refuse(k: MlaDecodeConfig) -> None:
         if given != "bf16":
             raise ConfigError(
                 f"{name}={given}: mla_decode_sm100 has no such form",
-                hint=f"{name}=bf16 here, or the kernel of sm_90a",
+                hint=f"{name}=bf16 here; mla_decode_sm90, for Hopper, takes {given}",
             )
 
 
