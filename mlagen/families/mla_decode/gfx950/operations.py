@@ -44,6 +44,7 @@ class Decode:
     What a problem over rows of another kind has of its own are the methods up to `_problem`."""
 
     accumulated: tuple[Regs, ...] = ()
+    page_slots = 4  # tiles whose rows are looked up, or on their way
     looked_up = "PAGE", "page of the row that this lane fetches"
     templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
@@ -55,7 +56,7 @@ class Decode:
         self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
-        self.page = s.registers.block(name, 1, what, slots=4, align=1)
+        self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
         self.lane = {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in self._lane().items()
