@@ -20,7 +20,7 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -29,7 +29,6 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
-    refuse(k)
     shape = ROWS_16
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")

@@ -206,7 +206,7 @@ class MlaDecodeKind(Kind):
         # Smaller tiles: maxima that move in sequences of few tiles besides.
         late = (3, 4 * TILE + 4, *(n for n in (tile * 2, tile * 3) if tile < TILE))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
-        if config.q_len == 1 and not config.mask.startswith("sliding"):
+        if config.q_len == 1 and not config.cut_at_start:
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",

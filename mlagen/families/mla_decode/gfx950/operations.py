@@ -17,12 +17,20 @@ from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, signature
+from mlagen.families.mla_decode.gfx950.form import (
+    BF16,
+    KEYS,
+    SPAN,
+    cache_bytes,
+    query_bytes,
+    signature,
+)
+from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
-from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
+from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
 
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
@@ -39,10 +47,11 @@ class Decode:
         self.shape = shape
         s.signature = signature(k)
         self.arguments = argument_registers(s, s.signature)
-        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
+        self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
-            "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
+            "PAGE", 1, "page of the row that this lane fetches",
+            slots=3 if ring.slots == 3 else 4, align=1,
         )
         self.lane = self._lane(s)
         self.scalars = self._scalars(s)
@@ -50,12 +59,21 @@ class Decode:
             before=("item", "lanes", "load_queries"),
             tile=(
                 *("find_pages", "copy KV", "read KV", "qk", "read_values"),
-                *(("mask", "mask_start") if k.window else ("mask",)),
+                *(("scale_scores",) if k.rope_aware else ()),
+                *(("mask", "mask_start") if k.cut_at_start else ("mask",)),
                 *("maximum", "rescale", "exponent", "pv"),
             ),
             after=("normalise", "store_partial", "store"),
         )
         bind(ring, self._mover)
+
+    def columns(self) -> tuple[Columns, ...]:
+        """A row's columns, as cache and queries store them."""
+        return query_columns(self.k)
+
+    def value_fragments(self) -> list[Fragment]:
+        """V in an area of the ring, as operand A."""
+        return self.shape.value_fragments()
 
     def _lane(self, s: Space) -> dict[str, Regs]:
         """Row state and addresses."""
@@ -74,9 +92,11 @@ class Decode:
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
+        if self.k.rope_aware_queries:
+            held["factor"] = ("FACTOR", 1, "what makes the row's dot products log2 units")
         return {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in held.items()
@@ -100,7 +120,7 @@ class Decode:
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
         return {
@@ -131,11 +151,15 @@ class Decode:
             "kv_block": KEYS,
             "kv_shift": KEYS.bit_length() - 1,
             "causal": k.causal,
+            "cut_at_start": k.cut_at_start,
             "window": k.window,
+            "chunk": k.chunk,
+            "by_chunk": Divider.of(max(k.chunk, 1)),
             "by_heads": Divider.of(k.num_heads),
             "heads": k.num_heads,
-            "row_bytes": k.d_qk * BF16,
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "row_bytes": query_bytes(k),
+            "cache_row_bytes": cache_bytes(k),
+            "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
@@ -154,7 +178,11 @@ class Decode:
             "last_page": self.arguments["num_blocks"],
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
-            "scale": self.arguments["scale_log2e"],
+            "factor": self.lane.get("factor"),
+            "scale_log2e": self.arguments["scale_log2e"],
+            "scale": self.lane.get("factor", self.arguments["scale_log2e"]),
+            "kv_scale": self.arguments.regs.get("kv_scale"),
+            "query": query_of(self.columns(), self.shape, self.tiles["Q"].regs()),
         }
 
     # ---- once a workgroup -------------------------------------------------------------------
@@ -163,7 +191,8 @@ class Decode:
         """The work item, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
-        self._record("load_queries", None)
+        stored = "" if self.k.dtype == self.k.cache_dtype == "bf16" else "load_stored_queries"
+        self._record("load_queries", None, template=stored)
 
     def normalise(self) -> None:
         """O *= 1 / l; a row without a visible key gets 0."""
@@ -213,8 +242,8 @@ class Decode:
     def softmax(self, tile: Tile) -> None:
         """The tile's P, packed; O and l follow the maximum where it moved."""
         uses = (Value("S", tile),)
-        rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
-        for name in ("mask", "mask_start") if self.k.window else ("mask",):
+        rows = [self.shape.key(r) for r in range(len(self.tiles["S"].regs()))]
+        for name in ("mask", "mask_start") if self.k.cut_at_start else ("mask",):
             self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
         self._record("maximum", tile, uses=uses)
         self._record("rescale", tile, guarded=True)
