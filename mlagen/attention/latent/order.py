@@ -72,6 +72,11 @@ KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 # The same with smaller tiles, and gfx950's products.
 BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)
 
+# The same with tiles of 64 keys.
+BY_WAVES_64 = Order(
+    tile=64, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True
+)
+
 # The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
 

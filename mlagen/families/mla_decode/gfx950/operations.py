@@ -51,7 +51,7 @@ class Decode:
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
             "PAGE", 1, "page of the row that this lane fetches",
-            slots=3 if ring.slots == 3 else 4, align=1,
+            slots=self.page_slots, align=1,
         )
         self.lane = self._lane(s)
         self.scalars = self._scalars(s)
@@ -70,6 +70,16 @@ class Decode:
     def columns(self) -> tuple[Columns, ...]:
         """A row's columns, as cache and queries store them."""
         return query_columns(self.k)
+
+    @property
+    def page_slots(self) -> int:
+        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        return 4
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return KEYS
 
     def value_fragments(self) -> list[Fragment]:
         """V in an area of the ring, as operand A."""
@@ -148,8 +158,9 @@ class Decode:
             "Q": self.tiles["Q"].regs(),
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
-            "kv_block": KEYS,
-            "kv_shift": KEYS.bit_length() - 1,
+            "kv_block": self.keys,
+            "kv_shift": self.keys.bit_length() - 1,
+            "groups": (),
             "causal": k.causal,
             "cut_at_start": k.cut_at_start,
             "window": k.window,
@@ -247,7 +258,11 @@ class Decode:
             self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
         self._record("maximum", tile, uses=uses)
         self._record("rescale", tile, guarded=True)
-        self._record("exponent", tile, uses=uses)
+        self.exponent(tile)
+
+    def exponent(self, tile: Tile) -> None:
+        """P and its row sum."""
+        self._record("exponent", tile, uses=(Value("S", tile),))
 
     def pv(self, tile: Tile) -> None:
         """O += V^T P."""
