@@ -31,7 +31,8 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     if k.cache_dtype != "bf16":
-        return stored_rows(k, s)
+        stored_rows(k, s)
+        return
     shape = ROWS_16
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")

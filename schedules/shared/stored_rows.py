@@ -26,7 +26,7 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 def stored_rows(k, s):
     stored = Stored(k, ROWS_16)
-    slots = s.choice("slots", 3, 2, comment="tiles in LDS: how far the DMA runs ahead")
+    slots = s.choice("slots", *stored.slots, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", *stored.bands, comment="reads of K, or of V, in registers")
     ahead = slots - 1
 

@@ -76,9 +76,7 @@ class MlaDecodeConfig(Fields):
         legal=Q_DTYPES,
     )  # fmt: skip
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    mask: str = told(
-        str(CAUSAL), meaning="which keys a query sees", legal=LEGAL_MASKS
-    )
+    mask: str = told(str(CAUSAL), meaning="which keys a query sees", legal=LEGAL_MASKS)
     cache_dtype: str = told(
         "bf16", meaning=f"of the cache; fp8_e4m3: multiples of one scale; {ROPE_AWARE}: e4m3 in "
         "the row's own scale with bf16 rotary columns",

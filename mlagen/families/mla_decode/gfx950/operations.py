@@ -50,8 +50,11 @@ class Decode:
         self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
-            "PAGE", 1, "page of the row that this lane fetches",
-            slots=self.page_slots, align=1,
+            "PAGE",
+            1,
+            "page of the row that this lane fetches",
+            slots=self.page_slots,
+            align=1,
         )
         self.lane = self._lane(s)
         self.scalars = self._scalars(s)

@@ -63,6 +63,14 @@ class Stored:
     # ---- what fits --------------------------------------------------------------------------
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """Numbers of tiles in LDS, the best first. Two tiles of e4m3 leave room for a second
+        workgroup; with three, code that converts most exceeds what a branch reaches."""
+        if not self.k.rope_aware:
+            return (2, 3)
+        return (2,) if self.few_registers else (3, 2)
+
+    @property
     def few_registers(self) -> bool:
         """Whether queries are multiplied in bf16, which takes twice the registers."""
         return self.columns[0].product == BF16

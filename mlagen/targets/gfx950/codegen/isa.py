@@ -107,7 +107,9 @@ def _table() -> dict[str, Spec]:
     )
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
     add("vmem", "w r r", "global_load_dword", "vm")  # lane's offset, scalar base
-    add("vmem", "r i > m0", "global_load_lds_dword global_load_lds_dwordx4", "vm")  # lane's address, "off"
+    add(
+        "vmem", "r i > m0", "global_load_lds_dword global_load_lds_dwordx4", "vm"
+    )  # lane's address, "off"
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
     add(
         "vmem",
