@@ -20,7 +20,6 @@ from mlagen.families.mla_decode.gfx950.queries import (
     E4M3,
     Columns,
     Converted,
-    query_of,
     widened,
 )
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, QUAD
@@ -71,9 +70,9 @@ class StoredDecode(Decode):
 
     # ---- once a tile ------------------------------------------------------------------------
 
-    def qk(self, tile: Tile) -> None:
+    def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, the blocks of keys in turn."""
-        self._stream(
+        return self._stream(
             "qk", tile, "KB", self._key_products(),
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
@@ -94,19 +93,18 @@ class StoredDecode(Decode):
             )  # fmt: skip
         super().softmax(tile)
 
-    def exponent(self, tile: Tile) -> None:
+    def exponent(self, tile: Tile) -> Operation:
         """P, its row sum, and P times its row's scale where rows have scales."""
         if not self.k.rope_aware:
-            super().exponent(tile)
-            return
-        self._record(
+            return super().exponent(tile)
+        return self._record(
             "exponent", tile, self._scales, access=self._read(tile),
             uses=(Value("S", tile), Value("SCALES", tile)),
         )  # fmt: skip
 
-    def pv(self, tile: Tile) -> None:
+    def pv(self, tile: Tile) -> Operation:
         """O += V^T P."""
-        self._stream(
+        return self._stream(
             "pv", tile, "VB", self._value_products(), uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
 
@@ -147,18 +145,18 @@ class StoredDecode(Decode):
 
     def _place(self, plan: ReadPlan, area: int, number: int) -> Place:
         base, offset = plan.reads[number]
-        return self.lane["address"][base], self.ring.areas[area].start + offset
+        return self._addresses("key")[base], self.ring.areas[area].start + offset
 
     def _stream(
         self, name: str, tile: Tile, band: str, products: Sequence[Product], **more: Any
-    ) -> None:
+    ) -> Operation:
         """The products in order, with all that feeds them."""
         fed = list(self._fed(band, products))
 
         def context(at: Binding) -> dict[str, Any]:
             return {"mnemonic": _MNEMONICS[band], "products": fed}
 
-        self._record(
+        return self._record(
             name, tile, context, template="stored_products", access=self._read(tile), **more
         )
 
@@ -227,6 +225,7 @@ class StoredDecode(Decode):
         def context(at: Binding) -> dict[str, Any]:
             return {
                 "base": self.lane[f"{name}_base"],
+                "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
                 "mnemonic": _MNEMONICS[band],
