@@ -10,7 +10,7 @@ Rows with scales: S is multiplied by its row's before the softmax, and P after t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -53,6 +53,16 @@ class StoredDecode(Decode):
     ) -> None:
         self.stored = stored
         super().__init__(k, s, entry, ring, stored.shape)
+        if k.rope_aware and s.plain is not None:
+            at = s.plain.tile.index("mask")
+            before, after = s.plain.tile[:at], s.plain.tile[at:]
+            s.plain = replace(s.plain, tile=(*before, "scale_scores", *after))
+
+    def _lane(self) -> dict[str, tuple[str, int, str]]:
+        held = super()._lane()
+        if self.k.rope_aware_queries:
+            held["factor"] = ("FACTOR", 1, "what makes the row's dot products log2 units")
+        return held
 
     def columns(self) -> tuple[Columns, ...]:
         return self.stored.columns
