@@ -209,7 +209,7 @@ class MlaDecodeKind(Kind):
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
-        late = (3, 4 * TILE + 4)
+        late: tuple[int, ...] = (3, 4 * TILE + 4)
         more: tuple[Call, ...] = ()
         if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
             late += (tile * 2, tile * 3)
