@@ -73,7 +73,8 @@ def climbing(*tiles: int) -> tuple[Call, ...]:
 def _shipped(
     name: str, function: str, problem: Mapping[str, Any], *calls: Call, **more: Any
 ) -> Case:
-    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    nvidia = {"sm90": "sm_90a", "m100": "sm_100a"}  # by the end of its name
+    target = nvidia.get(function[-4:], "gfx950")
     return Case(name, target, ROOT / f"schedules/{function}.py", function, problem, calls, **more)
 
 
@@ -220,6 +221,15 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+             Call({"lengths": (449,), "split_keys": 256}, "late_max")),
+    _shipped("mla_decode_sm100 rows", "mla_decode_sm100",
+             {"num_heads": 8, "page_size": 1, "q_len": 2},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
+             Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
+             Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
             (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),

@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES, SEESAW, Order
+from mlagen.attention.latent.order import (
+    BY_WAVES,
+    BY_WIDE_WAVES,
+    SEESAW,
+    SELDOM_MOVED,
+    Order,
+)
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
@@ -31,6 +37,7 @@ from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
+NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
@@ -38,7 +45,7 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.target != "gfx950":
-        return SEESAW
+        return NVIDIA_ORDERS[manifest.target]
     return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
 
 
