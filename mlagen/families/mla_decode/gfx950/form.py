@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Space
 
 KEYS = 32  # keys a tile
 BF16 = 2
@@ -12,11 +13,6 @@ ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 VECTOR = 16  # bytes that a lane fetches at once
 SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
 WAVES = 4  # of a workgroup, each with query rows of its own
-
-
-def query_bytes(k: MlaDecodeConfig) -> int:
-    """Bytes of a query."""
-    return k.q_columns * ELEMENT_BYTES[k.q_element]
 
 
 def cache_bytes(k: MlaDecodeConfig) -> int:
@@ -35,6 +31,12 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, ...]:
     if k.cache_dtype != "bf16":
         return (16,)
     return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
+
+
+def rows_of(k: MlaDecodeConfig, s: Space) -> int:
+    """The knob: query rows of a wave."""
+    rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
+    return rows
 
 
 def signature(k: MlaDecodeConfig) -> Signature:
