@@ -27,6 +27,7 @@ from mlagen.timing.unit import residents, time_unit
 from mlagen.timing.whole import XCDS
 
 _D_V = 512  # columns of a row of O
+_LOOKUPS = 4  # reads of a merge that wait for one another: whose parts, where, LSE, O
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,7 @@ class DecodeKernel:
                 break
         launches = on.launch * (2 if parts else 1)
         merge = results * near / (on.hbm * on.hbm_rows * 1e3)
+        merge += _LOOKUPS * on.hbm_latency * 1e-3 if parts else 0.0
         return DecodeTime(cycles, clock, flow.delivered, launches, merge)
 
     def _phases(

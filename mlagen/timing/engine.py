@@ -91,8 +91,7 @@ def _access(t, wave, step, row, unit):  # type: ignore[no-untyped-def]
     else:
         h.land(t, pipes)
         size = steps.bytes[step]
-        asked = float(size) if rows[row, p.STORE] else steps.sectors[step] * 64.0
-        done = h.move_bytes(t, size, steps.lines[step], asked, pipes, numbers, busy)
+        done = h.move_bytes(t, size, steps.lines[step], rows[row, p.STORE], pipes, numbers, busy)
         if rows[row, p.DMA]:
             done = h.arrive(done, size, pipes, numbers, busy)
         w.push(wave, waves.vm, waves.state, s.S_VM_TAIL, done)

@@ -8,7 +8,7 @@ many, and a launch of few is limited by how much each has on its way.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +20,7 @@ from mlagen.timing.constants import Machine
 from mlagen.timing.whole import XCDS
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 _DONE: Final = 1e-6  # cycles left of a phase that has ended
 
 
@@ -31,24 +32,30 @@ class Phase:
     bytes: float
 
 
-def level(demands: Floats, capacity: float) -> float:
+Group = tuple[Phase, ...]
+
+
+def level(demands: Floats, counts: Floats, capacity: float) -> float:
     """Bytes a cycle that nobody gets more than, so that all together get `capacity`; the largest
-    demand where there is enough."""
-    if demands.sum() <= capacity:
+    demand where there is enough. `counts`: how many ask for each of `demands`."""
+    if (demands * counts).sum() <= capacity:
         return float(demands.max(initial=0.0))
-    ordered = np.sort(demands)
-    before = np.concatenate([[0.0], np.cumsum(ordered)[:-1]])
-    left = (capacity - before) / np.arange(len(ordered), 0, -1)
+    order = np.argsort(demands)
+    ordered, many = demands[order], counts[order]
+    before = np.concatenate([[0.0], np.cumsum(ordered * many)[:-1]])
+    left = (capacity - before) / np.cumsum(many[::-1])[::-1]
     # The first one that asks for more than an even part of what those before it leave.
     return float(left[np.argmax(ordered > left)])
 
 
 class _Running:
-    """What is running: by place its workgroup's phases that are left, and the present one."""
+    """What is running: by place its workgroup's phases that are left, and the present one.
 
-    def __init__(self, queues: list[deque[list[Phase]]], places: int) -> None:
-        self.queues = queues
-        self.xcd = np.repeat(np.arange(len(queues)), places)
+    `xcd`: the queue of each place; `counts`: how many places alike it stands for.
+    """
+
+    def __init__(self, queues: list[deque[Group]], xcd: Ints, counts: Floats) -> None:
+        self.queues, self.xcd, self.counts = queues, xcd, counts
         self.phases: list[deque[Phase]] = [deque() for _ in self.xcd]
         self.left = np.zeros(len(self.xcd))
         self.demand = np.zeros(len(self.xcd))
@@ -79,17 +86,26 @@ def finish(
     Workgroups go to the XCDs in turn, inside one to whichever place is free first.
     """
     start = Phase(float(on.dispatch), 0.0)
-    queues = [deque([start, *group] for group in groups[xcd::XCDS]) for xcd in range(XCDS)]
-    running = _Running(queues, max(1, on.cus // XCDS) * residents)
+    every: list[Group] = [(start, *group) for group in groups]
+    places = max(1, on.cus // XCDS) * residents
+    if len(every) <= places * XCDS:  # nobody waits for a place: those alike go together
+        alike = Counter(every)
+        counts = np.array(list(alike.values()), dtype=np.float64)
+        running = _Running([deque([group]) for group in alike], np.arange(len(alike)), counts)
+    else:
+        queues = [deque(every[xcd::XCDS]) for xcd in range(XCDS)]
+        xcd = np.repeat(np.arange(XCDS), places)
+        running = _Running(queues, xcd, np.ones(len(xcd)))
     now = 0.0
     while running.live.any():
-        most = level(running.demand[running.live], capacity)
+        live = running.live
+        most = level(running.demand[live], running.counts[live], capacity)
         speed = np.ones_like(running.demand)
         slowed = running.demand > most
         speed[slowed] = most / running.demand[slowed]
-        step = float((running.left / speed)[running.live].min())
+        step = float((running.left / speed)[live].min())
         now += step
         running.left -= step * speed
-        for place in np.flatnonzero(running.live & (running.left <= _DONE)):
+        for place in np.flatnonzero(live & (running.left <= _DONE)):
             running.next(int(place))
     return now

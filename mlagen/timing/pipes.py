@@ -31,12 +31,11 @@ def access_lds(t, cost, pipes, numbers):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def move_bytes(t, size, lines, asked, pipes, numbers, busy):  # type: ignore[no-untyped-def]
-    """A load or store of `size` bytes in `lines` cache lines, for which `asked` bytes come from or
-    go to beyond the L1; when it is done."""
+def move_bytes(t, size, lines, store, pipes, numbers, busy):  # type: ignore[no-untyped-def]
+    """A load or store of `size` bytes in `lines` cache lines; when it is done."""
     address = max(size / numbers.ta_bytes, float(lines), 4.0)
     pipes.free[_TA] = max(pipes.free[_TA], float(t)) + address
-    spent = asked / numbers.memory_bytes
+    spent = (float(size) if store else lines * 128.0) / numbers.memory_bytes
     pipes.free[_MEMORY] = max(pipes.free[_MEMORY], pipes.free[_TA]) + spent
     busy[B_MEMORY] += int(spent)
     return int(pipes.free[_MEMORY] + numbers.memory_latency)

@@ -74,7 +74,7 @@ class Steps(NamedTuple):
     """What the waves execute. `first`: where each wave's steps begin in the others, and the end.
 
     `rows`, `ranges`: the program's. By step: its row, and of its access the cycles of LDS, the
-    bytes, the cache lines and their halves. By wave: its workgroup (barriers are among these) and its SIMD.
+    bytes and the cache lines. By wave: its workgroup (barriers are among these) and its SIMD.
     """
 
     rows: Ints
@@ -84,7 +84,6 @@ class Steps(NamedTuple):
     lds: Ints
     bytes: Ints
     lines: Ints
-    sectors: Ints
     group: Ints
     simd: Ints
 

@@ -113,7 +113,6 @@ def time_unit(
         lds=lds,
         bytes=by_step(costs.bytes),
         lines=by_step(costs.lines),
-        sectors=by_step(costs.sectors),
         group=np.repeat(np.arange(workgroups), stream.waves),
         simd=np.arange(stream.waves * workgroups) % GFX950.simds_per_cu,
     )
