@@ -80,7 +80,7 @@ class Machine:
     hbm: float = _known(6500, 6175, 6825, "GB/s",
         "what all CUs together get of 8 TB/s: 6.5 by the notes on AITER's Gluon kernels, and "
         "6.53 in its pull request 4794")
-    hbm_rows: float = _known(0.943, 0.88, 1.0, "part",
+    hbm_rows: float = _known(0.926, 0.88, 1.0, "part",
         "of `hbm` where rows of a paged cache are gathered; fitted to one call (docs/timing.md)")
     hbm_pin: float = _known(8000, 8000, 8000, "GB/s", "AMD: 8 stacks of HBM3E, 8 TB/s")
     mall: float = _known(11900, 10000, 17200, "GB/s",

@@ -27,6 +27,7 @@ from mlagen.timing.unit import residents, time_unit
 from mlagen.timing.whole import XCDS
 
 _D_V = 512  # columns of a row of O
+_ROUNDS, _SETTLED = 20, 0.001  # of clock and cycles
 _LOOKUPS = 4  # reads of a merge that wait for one another: whose parts, where, LSE, O
 
 
@@ -179,11 +180,12 @@ class DecodeKernel:
         ]
         done = self._done(groups, flow)
         clock = on.max_clock
-        for _ in range(4):  # fewer cycles at a slower clock, where the HBM limits
+        for _ in range(_ROUNDS):  # fewer cycles at a slower clock, where the HBM limits
             cycles = finish(phases, held, flow.capacity(on, clock), on)
-            clock, before = clock_of(Rates.of(done, cycles, on), on), clock
-            if abs(clock / before - 1) < 0.002:
+            allowed = clock_of(Rates.of(done, cycles, on), on)
+            if abs(allowed / clock - 1) < _SETTLED:
                 break
+            clock = allowed
         launches = on.launch * (2 if parts else 1)
         merge = results * near / (on.hbm * on.hbm_rows * 1e3)
         merge += _LOOKUPS * on.hbm_latency * 1e-3 if parts else 0.0
