@@ -1,14 +1,12 @@
-"""MLA decode of ours beside AITER's objects on an MI355X: predictions, and what each executes.
+"""MLA decode of ours beside AITER's objects on an MI355X: predicted times of whole calls.
 
     python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER [--heads 16 32 64 128] [--page 1]
         [--batch 1 8 128] [--keys 4096 ... 131072] [--formats bf16 e4m3] [--no-corners] [--json]
-    python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER --arrays [--heads 32] [--formats bf16]
 
-FOLDER holds `mla/` with AITER's gfx950 objects. The first form predicts whole calls by the cycle
-model (docs/timing.md), in every plausible corner of its grid times three rates of the HBM: nothing
-of it was measured. Of what AITER has for a call, and of its two ways to cut sequences, the fastest
-is compared. The second form runs both on the same arrays in the emulator: errors by the oracle that
-rounds where the kernel does, and executed instructions a tile of 32 keys and compute unit.
+FOLDER holds `mla/` with AITER's gfx950 objects. Times are the cycle model's (docs/timing.md), in
+every plausible corner of its grid times three rates of the HBM: nothing of it was measured. Of what
+AITER has for a call, and of its two ways to cut sequences, the fastest is compared.
+`mla_decode_arrays.py` has both on the same arrays.
 """
 
 from __future__ import annotations
@@ -160,7 +158,9 @@ class Times:
         )
 
 
-def compare(ours: Side, theirs: Sequence[Side], row: dict[str, Any], times: Times, grid: bool) -> Row:
+def compare(
+    ours: Side, theirs: Sequence[Side], row: dict[str, Any], times: Times, grid: bool
+) -> Row:
     """One call."""
     lengths = [row["keys"]] * row["batch"]
     size = 2 if row["form"] == "bf16" else 1
@@ -207,7 +207,9 @@ def predictions(options: argparse.Namespace) -> list[Row]:
 
 def show(rows: Sequence[Row]) -> None:
     """As tables of a page."""
-    print("| | heads | batch | keys | AITER, us | ours, us | of 6.5 TB/s | times faster | corners |")
+    print(
+        "| | heads | batch | keys | AITER, us | ours, us | of 6.5 TB/s | times faster | corners |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         if r.missing:
@@ -224,8 +226,11 @@ def show(rows: Sequence[Row]) -> None:
             if mine:
                 mean = math.exp(sum(math.log(r.gain or 1) for r in mine) / len(mine))
                 least = min(mine, key=lambda r: r.low or 0)
-                print(f"\n{form}, batch {batch}: geometric mean {mean:.3f}, least {least.low:.3f} "
-                      f"({least.heads} heads, {least.keys} keys; {least.worst or 'the table'})")  # fmt: skip
+                where = f"{least.heads} heads, {least.keys} keys; {least.worst or 'the table'}"
+                print(
+                    f"\n{form}, batch {batch}: geometric mean {mean:.3f}, least {least.low:.3f} "
+                    f"({where})"
+                )
 
 
 def main() -> None:

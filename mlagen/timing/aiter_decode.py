@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mlagen.binary import CodeObject
-from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings, emulate
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.aiter import rows_of
 from mlagen.timing.decode import DecodeKernel, Part
 
+Array = npt.NDArray[Any]
 D_QK, D_V = 576, 512
 _LENGTHS: Final = (1024, 2048)  # keys of the two runs
 _GRAIN: Final = 16  # keys: persistent parts begin at whole ones
@@ -64,20 +66,51 @@ DECODE: dict[str, Decode] = {
 }
 
 
-def record_decode(code: CodeObject, kernel: Decode, heads: int, keys: int) -> ExecutedStream:
-    """What a workgroup executes on all `keys` of one sequence, of one new token.
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One sequence and one new token: `q` [heads, 576] and `cache` [rows, 576] as stored (16 bits a
+    number, or 8), the cache's row of every key, and scales. `out`: bf16 bits [heads, 512]."""
 
-    Loads land at once: some objects use page numbers before their wait (docs/foreign_kernels_mla.md).
+    q: Array
+    cache: Array
+    pages: Array
+    scale: float
+    out: Array
+    q_scale: float = 1.0
+    kv_scale: float = 1.0
+
+
+def execute_decode(
+    code: CodeObject, kernel: Decode, call: Call, *, part: bool = False, record: bool = False
+) -> EmulationResult:
+    """A workgroup that goes through all keys of a call, and writes `out`; `part`: a part's results
+    instead, as of split work.
+
+    Loads land at once: some objects use page numbers before their wait
+    (docs/foreign_kernels_mla.md).
     """
-    arguments = _arguments(kernel, heads, keys)
+    arguments = _arguments(kernel, call, part)
     end = code.kernel().kernarg_bytes
     known = [a for a in arguments if a.offset + 8 <= end or a.offset + 4 == end]
-    result = emulate(
+    return emulate(
         code,
         Launch(grid=(1, 1, 1), block=(256, 1, 1), arguments=known),
-        Settings(sanitize=False, mode="earliest", threads=1, record=True),
+        Settings(sanitize=False, mode="earliest", threads=1, record=record),
     )
-    return result.streams[0]
+
+
+def record_decode(code: CodeObject, kernel: Decode, heads: int, keys: int) -> ExecutedStream:
+    """What a workgroup executes on all `keys` of one sequence, of one new token."""
+    # No two rows of the sequence lie side by side, as in a large pool of pages of one key.
+    pages = (3 * np.random.default_rng(0).permutation(keys)).astype(np.int32)
+    call = Call(
+        rows_of(heads, D_QK, kernel.fp8, 1),
+        rows_of(3 * keys, D_QK, kernel.fp8, 2),
+        pages,
+        D_QK**-0.5,
+        np.zeros((heads, D_V), np.uint16),
+    )
+    return execute_decode(code, kernel, call, part=True, record=True).streams[0]
 
 
 def decode_kernel(code: CodeObject, kernel: Decode, heads: int) -> DecodeKernel:
@@ -87,37 +120,36 @@ def decode_kernel(code: CodeObject, kernel: Decode, heads: int) -> DecodeKernel:
     return DecodeKernel(kernel.name, code.kernel(), streams, rows, kernel.tile)
 
 
-def _arguments(kernel: Decode, heads: int, keys: int) -> list[Argument]:
-    size = 1 if kernel.fp8 else 2
-    # No two rows of the sequence lie side by side, as in a large pool of pages of one key.
-    pages = (3 * np.random.default_rng(0).permutation(keys)).astype(np.int32)
-    one = np.ones(1, np.float32)
-    partial = np.zeros((heads, D_V), np.float32)
+def _arguments(kernel: Decode, call: Call, part: bool) -> list[Argument]:
+    heads, keys = len(call.q), len(call.pages)
+    row = D_QK * call.cache.dtype.itemsize
+    results = np.zeros((heads, D_V), np.float32)
     values: dict[int, Buffer | np.generic] = {
-        0x00: Buffer("R", partial, "write"),
+        0x00: Buffer("R", call.out if _writes_final(kernel, part) else results, "write"),
         0x10: Buffer("LSE", np.zeros(heads, np.float32), "write"),
-        0x20: Buffer("Q", rows_of(heads, D_QK, kernel.fp8, 1), "read"),
-        0x30: Buffer("KV", rows_of(3 * keys, D_QK, kernel.fp8, 2), "read"),
+        0x20: Buffer("Q", call.q, "read"),
+        0x30: Buffer("KV", call.cache, "read"),
         0x40: Buffer("kv_indptr", np.array([0, keys], np.int32), "read"),
-        0x50: Buffer("kv_page_indices", pages, "read"),
+        0x50: Buffer("kv_page_indices", call.pages, "read"),
         0x60: Buffer("kv_last_page_lens", np.ones(1, np.int32), "read"),
-        0x70: np.float32(D_QK**-0.5),
+        0x70: np.float32(call.scale),
         0x80: np.uint32(heads),
         0x90: np.uint32(1),
-        0xA0: np.uint32(heads * D_QK * size),
-        0xB0: np.uint32(D_QK * size),
+        0xA0: np.uint32(heads * row),
+        0xB0: np.uint32(row),
         0xC0: np.uint32(0),
         0xD0: Buffer("qo_indptr", np.array([0, 1], np.int32), "read"),
-        0xF0: Buffer("output", np.zeros((heads, D_V), np.uint16), "write"),
-        0x100: Buffer("q_scale", one, "read") if kernel.fp8 else np.uint64(0),
-        0x110: Buffer("kv_scale", one.copy(), "read") if kernel.fp8 else np.uint64(0),
+        0xF0: Buffer("output", call.out if kernel.persistent else results.copy(), "write"),
+        0x100: _scale("q_scale", call.q_scale) if kernel.fp8 else np.uint64(0),
+        0x110: _scale("kv_scale", call.kv_scale) if kernel.fp8 else np.uint64(0),
         0x120: np.uint32(1),
         **{offset: np.uint64(0) for offset in (0x130, 0x140)},
         0x150: np.uint32(1),
         0x160: np.uint32(0),
     }
     if kernel.persistent:
-        item = np.array([[0, 0, 0, 1, 0, keys, 0, 1 << 16]], np.int32)  # a part: slot 0 of R
+        slot = 0 if part else -1  # of R, or the final output
+        item = np.array([[0, slot, 0, 1, 0, keys, 0, 1 << 16]], np.int32)
         tables = (Buffer("work_indptr", np.array([0, 1], np.int32), "read", _TABLES[0]),
                   Buffer("work_info", item, "read", _TABLES[1]))  # fmt: skip
         values[0xE0] = Buffer("work", np.array(_TABLES, np.uint64), "read")
@@ -125,6 +157,15 @@ def _arguments(kernel: Decode, heads: int, keys: int) -> list[Argument]:
         return extra + [Argument(offset, value) for offset, value in values.items()]
     values[0xE0] = Buffer("num_kv_splits_indptr", np.array([0, 1], np.int32), "read")
     return [Argument(offset, value) for offset, value in values.items()]
+
+
+def _writes_final(kernel: Decode, part: bool) -> bool:
+    """With one split, objects that are not persistent write the output where parts would go."""
+    return not kernel.persistent and not part
+
+
+def _scale(name: str, value: float) -> Buffer:
+    return Buffer(name, np.array([value], np.float32), "read")
 
 
 def persistent_groups(lengths: Sequence[int], cus: int, most_splits: int = 0) -> list[list[Part]]:

@@ -123,7 +123,8 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
 def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -> Costs:
     """Costs of every access of a stream, at `machine`'s phases."""
     count = len(stream.addresses)
-    costs = Costs(*(np.zeros(count, dtype=np.int64) for _ in range(5)), {})
+    lds, ideal, moved, lines, sectors = (np.zeros(count, dtype=np.int64) for _ in range(5))
+    costs = Costs(lds, ideal, moved, lines, sectors, {})
     steps = np.flatnonzero(stream.access >= 0)
     if not len(steps):
         return costs

@@ -27,6 +27,7 @@ from mlagen.timing.unit import residents, time_unit
 from mlagen.timing.whole import XCDS
 
 _D_V = 512  # columns of a row of O
+_SHARES = 1.1  # times the cycles alone, from which on the memory is what limits
 _ROUNDS, _SETTLED = 20, 0.001  # of clock and cycles
 _LOOKUPS = 4  # reads of a merge that wait for one another: whose parts, where, LSE, O
 
@@ -65,37 +66,40 @@ def traffic(
 ) -> Traffic:
     """Of a launch whose compute units have `places` workgroups at a time. `asked_bytes`: that a
     workgroup asks for a key, `row_bytes`: in the cache lines that a key lies in."""
-    asked = 0.0
-    fetched: dict[tuple[int, ...], int] = {}
-    delivered: dict[tuple[int, ...], int] = {}
+    asked = 0
+    fetched: dict[tuple[int, int, int, int], int] = {}  # by sequence, first key, round and XCD
+    delivered: dict[tuple[int, int, int], int] = {}
+    unique: dict[tuple[int, int], int] = {}
     for number, group in enumerate(groups):
+        together, xcd = number // places, number % XCDS
         for part in group:
-            keys, together = (part.sequence, part.first), number // places
             asked += part.keys
-            for held, name in ((fetched, (number % XCDS, together)), (delivered, (together,))):
-                held[*name, *keys] = max(held.get((*name, *keys), 0), part.keys)
-    unique: dict[tuple[int, ...], int] = {}
-    for name, keys in delivered.items():
-        unique[name[1:]] = max(unique.get(name[1:], 0), keys)
-    whole = float(sum(unique.values()))
-    fits = whole * row_bytes <= on.mall_bytes
-    from_hbm = whole if fits else float(sum(delivered.values()))
-    return Traffic(
-        asked * asked_bytes, float(sum(fetched.values())) * row_bytes, from_hbm * row_bytes
-    )
+            same = (part.sequence, part.first)
+            unique[same] = max(unique.get(same, 0), part.keys)
+            delivered[*same, together] = unique[same]
+            fetched[*same, together, xcd] = unique[same]
+    fits = sum(unique.values()) * row_bytes <= on.mall_bytes
+    from_hbm = sum(unique.values()) if fits else sum(delivered.values())
+    return Traffic(asked * asked_bytes, sum(fetched.values()) * row_bytes, from_hbm * row_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTime:
     """A call: `cycles` of its first launch at `clock` GHz, and microseconds of what it takes
     besides: `launches`, their start and end, and `merge`, moving the parts' results.
-    `hbm_bytes`: of keys."""
+    `hbm_bytes`: of keys. `alone`: cycles that its workgroups would take without sharing."""
 
     cycles: float
     clock: float
     hbm_bytes: float
     launches: float
     merge: float
+    alone: float
+
+    @property
+    def shares(self) -> bool:
+        """The memory limits it: workgroups wait for one another's bytes."""
+        return self.cycles > _SHARES * self.alone
 
     @property
     def us(self) -> float:
@@ -189,11 +193,10 @@ class DecodeKernel:
         launches = on.launch * (2 if parts else 1)
         merge = results * near / (on.hbm * on.hbm_rows * 1e3)
         merge += _LOOKUPS * on.hbm_latency * 1e-3 if parts else 0.0
-        return DecodeTime(cycles, clock, flow.delivered, launches, merge)
+        alone = finish(phases, held, np.inf, on)
+        return DecodeTime(cycles, clock, flow.delivered, launches, merge, alone)
 
-    def _phases(
-        self, part: Part, grown: Growth, moved: Growth, near: float
-    ) -> tuple[Phase, Phase]:
+    def _phases(self, part: Part, grown: Growth, moved: Growth, near: float) -> tuple[Phase, Phase]:
         """`near`: what a byte takes that stays in the Infinity Cache, such as those of results that
         a second launch reads, in units of one of the HBM."""
         keys = self._keys(part)

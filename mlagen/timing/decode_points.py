@@ -16,7 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mlagen.timing.aiter_decode import D_QK, D_V, DECODE, persistent_groups, split_count, split_groups
+from mlagen.timing.aiter_decode import (
+    D_QK,
+    D_V,
+    DECODE,
+    persistent_groups,
+    split_count,
+    split_groups,
+)
 from mlagen.timing.constants import Machine
 from mlagen.timing.decode import Part
 

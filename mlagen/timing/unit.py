@@ -58,9 +58,7 @@ def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
     return max(1, min(slots // max(waves, 1), by_lds))
 
 
-def memory_share(
-    machine: Machine, reuse: float, clock: float, active: int | None = None
-) -> float:
+def memory_share(machine: Machine, reuse: float, clock: float, active: int | None = None) -> float:
     """Bytes a cycle that a CU gets from beyond its L1 while `active` CUs ask, all by default: the
     L2's share, or the HBM's times how often each of its bytes is asked for, at a clock in GHz."""
     hbm = machine.hbm / clock / (active or machine.cus)
@@ -138,9 +136,7 @@ def time_unit(
                      counted.busy)  # fmt: skip
 
 
-def _numbers(
-    machine: Machine, reuse: float, clock: float | None, active: int | None
-) -> Numbers:
+def _numbers(machine: Machine, reuse: float, clock: float | None, active: int | None) -> Numbers:
     return Numbers(
         slot=machine.slot,
         lds_scale=256 / machine.lds_bytes,
