@@ -3,7 +3,9 @@
 Each thread loads 16 columns of every 64 of a row to registers, and stores them as bf16 where
 products have given a slot back. While it waits for that, the next tile's rows are on their way. It
 looks up the page of its row itself, so pages of all sizes take one path. Rows past the sequence's
-end, and of pages out of the pool, are 0. The cache's scale is in the numbers of the call.
+end, and of pages out of the pool, are 0. One scale of all rows is in the numbers of the call. A
+rope-aware row's own scale multiplies S, and P before it is rounded, in the softmax, where a lane
+looks up the page of its key and loads the scale, a tile ahead.
 """
 
 from __future__ import annotations
@@ -14,10 +16,18 @@ from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.piece import Piece
 from mlagen.dsl import Tile, Value, bind
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.operations import Decode
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace
 
 STORED = "keys stored"  # a tile's numbers in registers
+
+
+def row_form(k: MlaDecodeConfig) -> RowForm:
+    """How the cache's rows lie in memory."""
+    if k.rope_aware:
+        return RowForm(k.d_v, rope=k.d_rope, rope_at=k.d_v, scales="key")
+    return RowForm(k.d_qk)
 
 
 class FedDecode(Decode):
@@ -27,8 +37,8 @@ class FedDecode(Decode):
 
     def _feeding(self, s: PipelineSpace) -> None:
         boxes = tuple((tile, COLUMNS * n) for n, tile in enumerate(self.keys.tiles))
-        piece = Piece(self.keys, RowForm(self.k.d_qk), self.feeder.threads, boxes, half="")
-        self.supply |= {"piece": piece, "row_bytes_stored": self.k.cache_columns}
+        piece = Piece(self.keys, row_form(self.k), self.feeder.threads, boxes, half="")
+        self.supply["piece"] = piece
         self.supply["place"] = s.named("place", ".b32", 1, "page of this thread's row")
         self.supply["words"] = s.named("words", ".b32", piece.words, "the row's stored numbers")
         bind(self.keys, self._mover(self.keys, "convert", Value(STORED)))

@@ -1,25 +1,14 @@
-"""What the host passes to MLA decode on Blackwell, and which problems there is a kernel for."""
+"""What the host passes to MLA decode on Blackwell."""
 
 from __future__ import annotations
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.problem import ROPE_AWARE, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm100"
-
-
-def refuse(k: MlaDecodeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on Blackwell."""
-    for name, given in (("cache_dtype", k.cache_dtype), ("dtype", k.dtype)):
-        if given == ROPE_AWARE:
-            raise ConfigError(
-                f"{name}={given}: mla_decode_sm100 has no such form",
-                hint=f"{name} is bf16 or fp8_e4m3 here; mla_decode_sm90, for Hopper, takes {given}",
-            )
 
 
 def box_rows(k: MlaDecodeConfig) -> int:
@@ -34,7 +23,7 @@ def _pool(k: MlaDecodeConfig) -> tuple[tuple[str, str | TensorMap, str], ...]:
         return (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
-            ("kv_scale", "f32", "value"),
+            ("kv_scales", "pointer:fp32", "read") if k.rope_aware else ("kv_scale", "f32", "value"),
         )
     width = k.num_kv_heads * k.d_qk
     boxes = {"cache": box_rows(k), "rows": 1} if box_rows(k) > 1 else {"rows": 1}
@@ -52,7 +41,8 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     pointers. o [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64],
     log2 units, of items that are a part of their sequence. `lse_stride`: elements of lse from head
     to head. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has
-    it too, and the scale of an e4m3 q.
+    it too, and the scale of an e4m3 q. `kv_scales`: of rope-aware rows, fp32 [blocks * page];
+    `q_scales`: of such queries, fp32 [tokens].
     """
     queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
     if k.dtype != "bf16":
@@ -61,6 +51,7 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
         pack(
             ("q", queries, "read"),
             *_pool(k),
+            *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("items", "pointer:int32", "read"),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),

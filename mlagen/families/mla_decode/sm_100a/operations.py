@@ -17,10 +17,15 @@ from __future__ import annotations
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
-from mlagen.families.mla_decode.problem import ITEM_BYTES, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import ITEM_BYTES, ROPE_AWARE, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.form import SYMBOL, box_rows, signature
 from mlagen.targets.nvidia.dsl import PipelineSpace, TmemRegion, WarpRole
 
+FLOAT = 4  # bytes of a scale
+# How Q comes to SMEM, by its type.
+QUERIES = {
+    "bf16": "load_queries", "fp8_e4m3": "read_queries", ROPE_AWARE: "read_rope_queries"
+}  # fmt: skip
 ROWS_A_LANE = 4  # whose numbers one instruction takes
 
 
@@ -40,7 +45,7 @@ class Decode(InTensor):
         o: TmemRegion,
     ) -> None:
         check_roles(s, {softmax.name: (128,), feeder.name: (256,) if self.converts else (32,)})
-        super().__init__(k, s, o)
+        super().__init__(k, s, o, weighs=k.rope_aware)
         self.softmax, self.feeder = softmax, feeder
         self.supply |= {
             "item_bytes": ITEM_BYTES, "columns": COLUMNS, "row_columns": k.d_qk,
@@ -48,6 +53,11 @@ class Decode(InTensor):
             "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
         }  # fmt: skip
         self._registers(s)
+        if self.weighs:
+            self._name(s, ("weight", ".f32", "the scale of its key"),
+                       ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
+            room = s.smem.room("row scales", FLOAT * softmax.threads)
+            self.supply |= {"weights_room": room, "float_bytes": FLOAT}
         s.signature = signature(k, s.roles[-1].warps.stop * 32)
         s.symbol, s.plain = SYMBOL, self._plain()
         self._feeding(s)
@@ -88,8 +98,9 @@ class Decode(InTensor):
             tiles=(
                 *by(feeder, *self._fetched()),
                 *by(math, "keep_queries", "qk"),
-                *by(softmax, "load_scores", "release scores", "row_maximum", "exponent",
-                    "rescale", "copy weights"),
+                *by(softmax, *(["look_up_scales", "load_scales"] if self.weighs else []),
+                    "load_scores", "release scores", "row_maximum", "exponent", "rescale",
+                    "copy weights"),
                 *by(math, "pv", "release weights", "release keys"),
             ),
             after=by(softmax, "finish"),
@@ -112,7 +123,7 @@ class Decode(InTensor):
         if role.name == self.query.producer:
             self._record(
                 "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
-                template="load_queries" if self.k.dtype == "bf16" else "read_queries",
+                template=QUERIES[self.k.dtype],
             )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------
@@ -124,6 +135,18 @@ class Decode(InTensor):
     def find_rows(self, tile: Tile) -> None:
         """Compute the numbers of the tile's rows, four a lane; -1 past the sequence's end."""
         self._record("find_rows", tile)
+
+    # ---- scales of rows ---------------------------------------------------------------------
+
+    def look_up_scales(self, tile: Tile) -> None:
+        """Load which page this lane's key lies in, where rows have scales."""
+        if self.weighs:
+            self._record("look_up_scales", tile)
+
+    def load_scales(self, tile: Tile) -> None:
+        """Load the scales of these rows, where each has one."""
+        if self.weighs:
+            self._record("load_scales", tile)
 
     # ---- after the loop ---------------------------------------------------------------------
 
