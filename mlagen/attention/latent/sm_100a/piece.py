@@ -1,5 +1,5 @@
-"""What one feeder makes bf16 of, a tile at a time: four threads have a row, 16 of its columns each of
-every 64."""
+"""What one feeder makes bf16 of, a tile at a time: four threads have a row, 16 of its columns each
+of every 64."""
 
 from __future__ import annotations
 
