@@ -13,6 +13,7 @@ from typing import Any
 
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -91,6 +92,12 @@ def _shared(
     path = ROOT / f"schedules/shared/{table}.py"
     fields, target = config.to_fields(), "sm_100a" if "_sm100" in name else "sm_90a"
     return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
+
+
+def _wide(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+    """The table that MLA decode on gfx950 has with 32 query rows a wave."""
+    path, more = ROOT / "schedules/shared/wide_decode.py", {"solves": MlaDecodeConfig, **more}
+    return Case(name, "gfx950", path, "wide_decode", problem, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -183,6 +190,12 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_prefill_reduce", "mla_prefill_reduce", {"num_heads": 3, "lse": True},
              *(Call({"partials": list(range(9, 0, -1)), "rows": [16, 1, 7, 16, 2, 5, 16, 3, 9]},
                     data) for data in ("realistic", "randn")), share=0.8),
+    _shipped("mla_decode_gfx950", "mla_decode_gfx950", {"num_heads": 16},
+             Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
+             Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
+    _wide("mla_decode_gfx950 wide", {"num_heads": 65},
+          Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
+          Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),

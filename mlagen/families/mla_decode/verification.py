@@ -216,8 +216,12 @@ class MlaDecodeKind(Kind):
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
-        # Smaller tiles: maxima that move in sequences of few tiles besides.
-        late = (3, 4 * TILE + 4, *(n for n in (tile * 2, tile * 3) if tile < TILE))
+        late: tuple[int, ...] = (3, 4 * TILE + 4)
+        more: tuple[Call, ...] = ()
+        if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
+            late += (tile * 2, tile * 3)
+            lengths += tuple(tile * n for n in range(1, most + 2))
+            more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.mask.startswith("sliding"):
             limits += (
@@ -229,6 +233,7 @@ class MlaDecodeKind(Kind):
                 (
                     Call("realistic", {"lengths": lengths}),
                     Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
+                    *more,
                 ),
                 limits,
             )
