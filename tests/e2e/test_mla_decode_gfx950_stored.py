@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mlagen.attention.latent.order import BY_WAVES_64
 from mlagen.codegen import build
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -136,6 +136,12 @@ def test_all_code_that_can_be_reached_is_checked(pair):
 def test_waves_of_32_rows_are_refused_over_stored_rows():
     with pytest.raises(ConfigError, match="rows=32"):
         built(config_of((E4M3, E4M3), 128), rows=32)
+
+
+@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
+def test_chunks_are_refused_by_kernels_that_have_none(kernel):
+    with pytest.raises(MlagenError, match=re.escape(f"mask=chunked_causal[8]: {kernel}")):
+        build(kernel, MlaDecodeConfig(16, mask="chunked_causal[8]"))
 
 
 # ---- calls ----------------------------------------------------------------------------------
