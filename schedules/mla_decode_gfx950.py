@@ -19,8 +19,8 @@ for them does not wait for the tiles that are on their way. Every lane looks up 
 row; so pages may have any size. The waits are derived.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments, refuse
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, begin, key_fragments, refuse
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
@@ -31,6 +31,7 @@ def mla_decode_gfx950(k, s):
     refuse(k)
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
+    several = s.choice("persistent", 0, 1, comment="a workgroup takes several work items")
     ahead = slots - 1
 
     # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes. Bits 7..9 are a key's
@@ -41,7 +42,7 @@ def mla_decode_gfx950(k, s):
     KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * spans, reads=reads)
 
     # Vector registers, 256 a lane: 4 temporaries, these, 15 or so of row state and addresses.
-    entry = s.entry("work item", temporaries=4)
+    entry = begin(s, persistent=several)
     s.registers.tile("S", KEYS // 4, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", k.d_v // 4, "output accumulator O^T")
     s.registers.tile("Q", k.d_qk // 8, "queries")
@@ -53,6 +54,8 @@ def mla_decode_gfx950(k, s):
 
     with prologue():
         decode.setup()
+    with each_item() if several else prologue():
+        decode.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

@@ -32,7 +32,8 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
-    # Of persistent blocks: int32 [blocks + 1]; int32 [slots], zero between calls.
+    # Of persistent blocks: int32 [blocks + 1]; where they take parts in: int32 [slots], zero between
+    # calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
 
@@ -74,6 +75,7 @@ class Dealt(NamedTuple):
     blocks: int
     split_keys: int | None
     persistent: bool
+    takes_in: bool
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
         """The work of a call for sequences of `lengths` keys."""
@@ -165,7 +167,7 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
-        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.persistent else None,
+        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.takes_in else None,
         memory=memory,
         dealt=dealt,
         call=call,

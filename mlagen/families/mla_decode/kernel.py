@@ -105,7 +105,8 @@ class MlaDecodeKernel:
         usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
         self.launcher: Launcher = launcher if launcher is not None else usual()
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
-        self._persistent = any(arg.name == "shares" for arg in manifest.args)
+        named = {arg.name for arg in manifest.args}
+        self._persistent, self._takes_in = "shares" in named, "arrivals" in named
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
@@ -161,7 +162,7 @@ class MlaDecodeKernel:
             as_host("lengths", lengths),
             memory,
             self.enqueue,
-            Dealt(tokens, blocks, split_keys, self._persistent),
+            Dealt(tokens, blocks, split_keys, self._persistent, self._takes_in),
             None if room is None else as_host("room", room),
         )
 
@@ -415,8 +416,9 @@ class MlaDecodeKernel:
             )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         shares: dict[str, Any] = {}
-        if plan.shares is not None:
-            shares = {"shares": plan.shares, "arrivals": plan.arrivals}
+        for name in ("shares", "arrivals"):
+            if getattr(plan, name) is not None:
+                shares[name] = getattr(plan, name)
         named = {arg.name for arg in self.artifact.manifest.args}
         given = {
             "tensors": {**tensors, "items": plan.items, **shares, **work},

@@ -55,6 +55,7 @@ class MlaDecodeTrial(Trial):
 
     divided: DividedInputs
     persistent: bool = False
+    takes_in: bool = True
     order: Order = SEESAW
 
     @property
@@ -85,11 +86,15 @@ class MlaDecodeTrial(Trial):
             blocks=divided.blocks,
             split_keys=divided.split_keys or None,
             persistent=self.persistent,
+            takes_in=self.takes_in,
         )
 
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
-        shares = any(arg.name == "shares" for arg in artifact.manifest.args)
-        return replace(self, persistent=shares, order=order_of(artifact))
+        named = {arg.name for arg in artifact.manifest.args}
+        return replace(
+            self, persistent="shares" in named, takes_in="arrivals" in named,
+            order=order_of(artifact),
+        )  # fmt: skip
 
     def oracles(self) -> tuple[Expected, ...]:
         found: list[Expected] = []

@@ -13,6 +13,7 @@ from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Entry, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
 
 ROWS, STEP = 16, 32  # rows of an operand, products that an instruction adds
@@ -33,8 +34,9 @@ def refuse(k: MlaDecodeConfig) -> None:
             )
 
 
-def signature(k: MlaDecodeConfig) -> Signature:
-    """One workgroup a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
+    """One workgroup a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those
+    from `shares[workgroup]` to `shares[workgroup + 1]`.
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units, of items that are
@@ -45,6 +47,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("q", "pointer:bf16", "read"),
             ("cache", "pointer:bf16", "read"),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             ("o", f"pointer:{k.output_dtype}", "write"),
@@ -56,9 +59,16 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
+
+
+def begin(s: Space, *, persistent: bool) -> Entry:
+    """Declares the registers that the kernel starts with."""
+    if persistent:
+        return s.entry("workgroup", temporaries=4, items=True)
+    return s.entry("work item", temporaries=4)
 
 
 def key_fragments() -> list[Fragment]:

@@ -43,7 +43,8 @@ class Decode:
 
     def __init__(self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
-        s.signature = signature(k)
+        self.persistent = entry.items is not None
+        s.signature = signature(k, persistent=self.persistent)
         self.arguments = argument_registers(s, s.signature)
         self.values = plan_reads(ring.areas[0].layout, value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
@@ -52,8 +53,10 @@ class Decode:
         )
         self.lane = self._lane(s)
         self.scalars = self._scalars(s)
+        begin = ("item", "lanes", "load_queries")
         s.plain = PlainOrder(
-            before=("item", "lanes", "load_queries"),
+            before=("work",) if self.persistent else begin,
+            item=begin if self.persistent else (),
             tile=(
                 *("find_pages", "copy KV", "read KV", "qk", "read_values"),
                 *(("mask", "mask_start") if k.window else ("mask",)),
@@ -83,6 +86,8 @@ class Decode:
         if self.k.window:
             what = "keys of the item before the row's first one, less 4 * quarter"
             held["start"] = ("START", 1, what)
+        if self.persistent:
+            held["thread"] = ("TID", 1, "thread of the workgroup")
         return {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in held.items()
@@ -109,6 +114,8 @@ class Decode:
         if self.k.window:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+        if self.persistent:
+            held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
         return {
             name: s.registers.scalar(symbol, count, what, align=align)
             for name, (symbol, count, what, align) in held.items()
@@ -120,8 +127,12 @@ class Decode:
         k = self.k
         dma = self.ring.areas[0].dma
         return {
+            "thread": self.entry.temp[0],
             **self.lane,
             **self.scalars,
+            "persistent": self.persistent,
+            "items": self.entry.items,
+            "item": self.entry.item,
             "arguments": self.arguments.regs,
             "argument_loads": self.arguments.loads,
             "kernarg": self.entry.kernarg,
@@ -161,7 +172,12 @@ class Decode:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """The work item, lane addresses, the state before any key; Q."""
+        """Which items a persistent workgroup has; another one has one, its own."""
+        if self.persistent:
+            self._record("work", None)
+
+    def begin(self) -> None:
+        """Once a work item: its rows and keys, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
         self._record("load_queries", None)
