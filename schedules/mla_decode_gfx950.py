@@ -20,8 +20,9 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, begin, key_fragments, refuse
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments, refuse
 from mlagen.families.mla_decode.gfx950.operations import Decode
+from mlagen.families.mla_decode.gfx950.work_form import work_form
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
@@ -32,6 +33,8 @@ def mla_decode_gfx950(k, s):
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
     several = s.choice("persistent", 0, 1, comment="a workgroup takes several work items")
+    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
+    form = work_form(k, persistent=several, arguments=arguments)
     ahead = slots - 1
 
     # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes. Bits 7..9 are a key's
@@ -42,19 +45,19 @@ def mla_decode_gfx950(k, s):
     KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * spans, reads=reads)
 
     # Vector registers, 256 a lane: 4 temporaries, these, 15 or so of row state and addresses.
-    entry = begin(s, persistent=several)
+    entry = form.entry(s)
     s.registers.tile("S", KEYS // 4, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", k.d_v // 4, "output accumulator O^T")
     s.registers.tile("Q", k.d_qk // 8, "queries")
     what = f"{band} fragments on their way to their products"
     s.registers.share("BAND", ("KB", 4 * band, f"K: {what}"), ("VB", 4 * band, f"V: {what}"))
 
-    decode = Decode(k, s, entry, KV)
+    decode = Decode(k, s, entry, KV, form)
     waves = roles(all=range(WAVES))
 
     with prologue():
         decode.setup()
-    with each_item() if several else prologue():
+    with each_item() if form.persistent else prologue():
         decode.begin()
 
     for i in tiles(waves):

@@ -19,6 +19,8 @@ from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import BY_WAVES, SEESAW, Order
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
+from mlagen.families.mla_decode.aiter_run import run_aiter
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -56,6 +58,7 @@ class MlaDecodeTrial(Trial):
     divided: DividedInputs
     persistent: bool = False
     takes_in: bool = True
+    aiter: bool = False
     order: Order = SEESAW
 
     @property
@@ -89,17 +92,29 @@ class MlaDecodeTrial(Trial):
             takes_in=self.takes_in,
         )
 
+    @cached_property
+    def aiter_plan(self) -> AiterPlan:
+        """The same in AITER's form."""
+        divided = self.divided
+        return plan_aiter(
+            self.inputs.config,
+            self.inputs.cache_lengths,
+            workgroups=divided.blocks,
+            split_keys=divided.split_keys or None,
+        )
+
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
         named = {arg.name for arg in artifact.manifest.args}
         return replace(
             self, persistent="shares" in named, takes_in="arrivals" in named,
-            order=order_of(artifact),
+            aiter=takes_aiters_arguments(artifact.manifest), order=order_of(artifact),
         )  # fmt: skip
 
     def oracles(self) -> tuple[Expected, ...]:
+        splits = (self.aiter_plan if self.aiter else self.work).splits
         found: list[Expected] = []
         for oracle in (exact, rounded):
-            expected = oracle(self.inputs, splits=self.work.splits, order=self.order)
+            expected = oracle(self.inputs, splits=splits, order=self.order)
             lse = replace(expected.lse, oracle=f"{expected.lse.oracle} LSE", output="lse")
             found += [expected.output, lse]
         return tuple(found)
@@ -108,7 +123,12 @@ class MlaDecodeTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         """From poisoned memory."""
-        config, inputs, work = self.inputs.config, self.inputs, self.work
+        config, inputs = self.inputs.config, self.inputs
+        rows = (inputs.batch, config.q_len, config.num_heads)
+        if self.aiter:
+            o, lse, report = run_aiter(artifact, launcher, inputs, self.aiter_plan)
+            return {"o": o.reshape(*rows, config.d_v), "lse": lse.reshape(*rows, 1)}, report
+        work = self.work
         tokens = inputs.batch * config.q_len
         slots = max(work.slots, 1)
         o = np.full(
@@ -139,7 +159,6 @@ class MlaDecodeTrial(Trial):
             sizes=sizes,
         )
         _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
-        rows = (inputs.batch, config.q_len, config.num_heads)
         outputs = {
             "o": o.reshape(*rows, config.d_v),
             "lse": lse.reshape(inputs.batch, config.num_heads, config.q_len, 1).swapaxes(1, 2),
@@ -216,7 +235,7 @@ class MlaDecodeKind(Kind):
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
             )
-        if not any(arg.name == "shares" for arg in artifact.manifest.args):
+        if not {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
             return Covering(
                 (
                     Call("realistic", {"lengths": lengths}),

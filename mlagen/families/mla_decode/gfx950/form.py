@@ -13,7 +13,6 @@ from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Entry, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
 
 ROWS, STEP = 16, 32  # rows of an operand, products that an instruction adds
@@ -62,13 +61,6 @@ def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
         grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
-
-
-def begin(s: Space, *, persistent: bool) -> Entry:
-    """Declares the registers that the kernel starts with."""
-    if persistent:
-        return s.entry("workgroup", temporaries=4, items=True)
-    return s.entry("work item", temporaries=4)
 
 
 def key_fragments() -> list[Fragment]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
 from mlagen.families.mla_decode.gfx950.form import (
     BF16,
@@ -23,9 +23,9 @@ from mlagen.families.mla_decode.gfx950.form import (
     ROWS,
     SPAN,
     STEP,
-    signature,
     value_fragments,
 )
+from mlagen.families.mla_decode.gfx950.work_form import WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
@@ -41,11 +41,13 @@ class Decode:
     """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
     bands KB and VB."""
 
-    def __init__(self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring) -> None:
+    def __init__(
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, form: WorkForm
+    ) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
-        self.persistent = entry.items is not None
-        s.signature = signature(k, persistent=self.persistent)
-        self.arguments = argument_registers(s, s.signature)
+        self.form = form
+        s.signature = form.signature(k)
+        self.arguments = argument_registers(s, loaded(s.signature))
         self.values = plan_reads(ring.areas[0].layout, value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
@@ -55,8 +57,8 @@ class Decode:
         self.scalars = self._scalars(s)
         begin = ("item", "lanes", "load_queries")
         s.plain = PlainOrder(
-            before=("work",) if self.persistent else begin,
-            item=begin if self.persistent else (),
+            before=(form.work,) if form.persistent else begin,
+            item=begin if form.persistent else (),
             tile=(
                 *("find_pages", "copy KV", "read KV", "qk", "read_values"),
                 *(("mask", "mask_start") if k.window else ("mask",)),
@@ -86,7 +88,7 @@ class Decode:
         if self.k.window:
             what = "keys of the item before the row's first one, less 4 * quarter"
             held["start"] = ("START", 1, what)
-        if self.persistent:
+        if self.form.persistent:
             held["thread"] = ("TID", 1, "thread of the workgroup")
         return {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
@@ -114,8 +116,11 @@ class Decode:
         if self.k.window:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
-        if self.persistent:
+        if self.form.persistent:
             held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
+        if self.form.aiter:
+            held["work_info"] = ("WORKINFO", 2, "address of the work items", 2)
+            held["factor"] = ("C", 1, "c, the scale in log2 units", 1)
         return {
             name: s.registers.scalar(symbol, count, what, align=align)
             for name, (symbol, count, what, align) in held.items()
@@ -126,14 +131,16 @@ class Decode:
         """What the templates of all operations may name."""
         k = self.k
         dma = self.ring.areas[0].dma
+        row_blocks = -(-k.num_heads * k.q_len // BLOCK_ROWS)
         return {
             "thread": self.entry.temp[0],
             **self.lane,
             **self.scalars,
-            "persistent": self.persistent,
+            "persistent": self.form.persistent,
+            "aiter": self.form.aiter,
             "items": self.entry.items,
             "item": self.entry.item,
-            "arguments": self.arguments.regs,
+            "arguments": self._arguments(),
             "argument_loads": self.arguments.loads,
             "kernarg": self.entry.kernarg,
             "group": self.entry.group[0],
@@ -163,18 +170,29 @@ class Decode:
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
             "value_map": self.values.bases[0].moves(),
-            "last_page": self.arguments["num_blocks"],
+            "last_page": self.arguments.regs.get("num_blocks"),
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
-            "scale": self.arguments["scale_log2e"],
+            "scale": self.scalars.get("factor") or self.arguments["scale_log2e"],
+            "log2e": hex_float(LOG2E),
+            "q_len": k.q_len,
+            "row_blocks": row_blocks,
+            "by_row_blocks": Divider.of(row_blocks),
         }
+
+    def _arguments(self) -> Mapping[str, Regs]:
+        """The arguments by name; a list of pages is looked up like a row of a block table."""
+        regs = self.arguments.regs
+        if self.form.aiter:
+            return {**regs, "block_table": regs["kv_page_indices"]}
+        return regs
 
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
         """Which items a persistent workgroup has; another one has one, its own."""
-        if self.persistent:
-            self._record("work", None)
+        if self.form.persistent:
+            self._record(self.form.work, None)
 
     def begin(self) -> None:
         """Once a work item: its rows and keys, lane addresses, the state before any key; Q."""
