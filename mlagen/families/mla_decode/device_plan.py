@@ -32,8 +32,8 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
-    # Of persistent blocks: int32 [blocks + 1]; where they take parts in: int32 [slots], zero between
-    # calls.
+    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in: int32 [slots], zero
+    # between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
 

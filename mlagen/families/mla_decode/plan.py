@@ -7,8 +7,9 @@ of tiles, and takes one block of threads. Items that are a part of their row blo
 results in *slots*, which a merge adds up.
 
 Where persistent blocks take parts in and a row block is in two, the second one takes in the first,
-when all keys of its own are done. It has a later block than the first one, so that it waits for what was
-started before it. Fixed splits, more parts, and what is distributed longest first are merged.
+when all keys of its own are done. It has a later block than the first one, so that it waits for
+what was started before it. Fixed splits, more parts, and what is distributed longest first are
+merged.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
 started in this order as others end, which distributes the work evenly (longest first). Where blocks
