@@ -17,6 +17,9 @@ The slot that a tile's DMA fills is that of the tile before this one, so one bar
 enough. Loads return in order: pages are looked up two tiles before they are used, so that waiting
 for them does not wait for the tiles that are on their way. Every lane looks up the page of its own
 row; so pages may have any size. The waits are derived.
+
+With `persistent` a workgroup takes one item after another: those that the plan gives it, or with
+`arguments=aiter` those of AITER's host code, all of whose query rows it computes.
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles

@@ -1,10 +1,9 @@
 """Merges the partial results of split MLA prefill work on gfx950.
 
 A line is 128 columns of one row and head: 512 bytes of partial O. In prefill that is all of a head,
-with one LSE; in decode a head is four lines. All heads of a row merge alike
-and follow each other, so the lines of a group are one run of memory in every partial; a wave
-merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
-registers.
+with one LSE; in MLA decode a head is four lines. All heads of a row merge alike and follow each
+other, so the lines of a group are one run of memory in every partial; a wave merges 8 of them,
+whatever heads they are, and keeps running maximum, row sum and O of each in registers.
 
 | cluster | vector                                    | memory                                     |
 |---------|-------------------------------------------|--------------------------------------------|
@@ -32,8 +31,8 @@ def mla_prefill_reduce(k, s):
     waves = s.choice("waves", 1, 2, 4, 8, comment="waves of a workgroup, 8 lines each")
 
     # Vector registers of a lane, which has 4 columns of 4 lines; few, so that many waves share a
-    # SIMD: 8 temporaries, these, 3 to 5 of addresses. P and W are rings by partial.
-    # Lines of 128 columns have an LSE each; four that are one head of 512 have one.
+    # SIMD: 8 temporaries, these, 3 to 5 of addresses. P and W are rings by partial. Heads of one
+    # line have an LSE each; where a lane's four lines are one head they have one.
     lses = 4 // k.head_lines
     entry = s.entry("chunk of lines", "group", temporaries=8)
     s.registers.tile("P", 16, "partial O, 4 columns of 4 lines", slots=ahead + 1)

@@ -229,3 +229,40 @@ def _check_places(items: list[AiterItem], rows: int) -> None:
                 f"work_info_set[{index}] and work_info_set[{known}] both write row {first} of the "
                 f"partial buffers"
             )
+
+
+def check_merging(
+    items: list[AiterItem], reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any
+) -> None:
+    """ConfigError unless the reduction merges each split tile from its own parts, once. A group
+    without parts has no meaning, and neither has what follows the last offset."""
+    check_int32("reduce_indptr", reduce_indptr, (None,), least=2)
+    check_int32("reduce_final_map", reduce_final_map, (None, 2))
+    check_int32("reduce_partial_map", reduce_partial_map, (None,))
+    check_offsets("reduce_indptr", reduce_indptr, int(reduce_indptr[-1]), "reduce_partial_map")
+    groups = list(pairwise(reduce_indptr.tolist()))
+    for name, have, need in (
+        ("reduce_partial_map", len(reduce_partial_map), groups[-1][1]),
+        ("reduce_final_map", len(reduce_final_map), len(groups)),
+    ):
+        if need > have:
+            raise ConfigError(f"reduce_indptr needs {need} entries of {name}, which has {have}")
+    parts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for item in items:
+        if item.place >= 0 and item.qo_start < item.qo_end:
+            parts[item.qo_start, item.qo_end].append(item.place)
+    for group, (first, end) in enumerate(groups):
+        if first == end:
+            continue
+        start, stop = reduce_final_map[group].tolist()
+        merged, there = sorted(reduce_partial_map[first:end].tolist()), parts.pop((start, stop), [])
+        if merged != sorted(there):
+            raise ConfigError(
+                f"reduce group {group} merges rows {merged} into tokens {start} .. {stop - 1}, "
+                f"whose parts are at {sorted(there) or 'no rows'}"
+            )
+    for (start, stop), there in parts.items():
+        raise ConfigError(
+            f"no reduce group merges tokens {start} .. {stop - 1}, whose parts are at rows "
+            f"{sorted(there)}"
+        )

@@ -33,7 +33,7 @@ from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTen
 from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family import Builder
-from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
+from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
@@ -102,8 +102,8 @@ class MlaDecodeKernel:
             )
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
-        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
-        self.launcher: Launcher = launcher if launcher is not None else usual()
+        usual = launcher if launcher is not None else gpu_launcher(manifest.target)
+        self.launcher: Launcher = usual
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         named = {arg.name for arg in manifest.args}
         self._persistent, self._takes_in = "shares" in named, "arrivals" in named
@@ -246,12 +246,13 @@ class MlaDecodeKernel:
             launcher = self._launcher_of(call)
             reports = [launcher.launch(artifact, **given) for artifact, given in launches]
             return MlaDecodeRun(out, lse, tuple(reports))
-        reports = []
+        assert isinstance(self.launcher, GpuLauncher)
+        reports, kind = [], self.launcher.kind
         for launch in bound:
             started = time.perf_counter()
             launch()
             seconds = time.perf_counter() - started
-            reports.append(LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds))
+            reports.append(LaunchReport(kind, launch.grid, launch.block, seconds))
         return MlaDecodeRun(out, lse, tuple(reports))
 
     def _bound(

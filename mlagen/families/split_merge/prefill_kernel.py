@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MlaReduceRun:
-    """One call's output [rows, num_heads, depth], its log-sum-exp [rows, num_heads] where the kernel
-    writes it, and what the launch reported: nothing where there was no group."""
+    """One call's output [rows, num_heads, depth], its log-sum-exp [rows, num_heads] where the
+    kernel writes it, and what the launch reported: nothing where there was no group."""
 
     output: Array
     lse: Array | None
@@ -141,8 +141,8 @@ def check_extents(inputs: MlaReduceInputs, lines: int) -> None:
     if lines > most:
         heads = inputs.config.num_heads * inputs.config.head_lines
         raise ConfigError(
-            f"a group of {inputs.most_rows} rows of {inputs.config.num_heads} heads: offsets inside a group are 32 "
-            f"bits",
+            f"a group of {inputs.most_rows} rows of {inputs.config.num_heads} heads: offsets "
+            f"inside a group are 32 bits",
             hint=f"at most {most // heads} rows a group",
         )
     if len(inputs.groups) > GFX950.grid_most:

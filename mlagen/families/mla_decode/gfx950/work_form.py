@@ -69,7 +69,7 @@ _AITER: tuple[tuple[int, str, Kind, str, str], ...] = (
     (0xA0, "q_stride", "u32", "value", ""),
     (0xB0, "page_stride", "u32", "value", ""),
     (0xD0, "qo_indptr", "pointer", "read", "int32"),
-    (0xE0, "work_meta_data", "pointer", "read", "int64"),
+    (0xE0, "work_meta_data", "pointer", "read", ""),
     (0xF0, "o", "pointer", "write", "bf16"),
     (0x130, "lse", "pointer", "write", "fp32"),
     (0x150, "world", "u32", "value", ""),

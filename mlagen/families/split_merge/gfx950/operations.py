@@ -1,9 +1,9 @@
 """Merging split MLA prefill work on gfx950: the operations a schedule arranges.
 
 A wave owns `LINES` consecutive lines (128 columns of one row and head each) of a group: lanes 0..31
-the first half, lanes 32..63 the second, 4 columns a lane. Every lane keeps M, L and O of all the lines of its
-half, so nothing is exchanged between lanes. Where a head has 512 columns a lane's four lines are one
-head, with one M and L.
+the first half, lanes 32..63 the second, 4 columns a lane. Every lane keeps M, L and O of all the
+lines of its half, so nothing is exchanged between lanes. Where a head has 512 columns a lane's four
+lines are one head, with one M and L.
 
 With partials in the order of the map, M' = max(M, LSE), a = exp(M - M'), b = exp(LSE - M'):
 L' = a L + b, O' = a O + b O_p; at the end O / L and M + ln L. A partial whose LSE is -inf or NaN
