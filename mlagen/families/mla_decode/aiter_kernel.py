@@ -142,9 +142,8 @@ class AiterDecodeKernel:
         manifest = artifact.manifest
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
-        own = launcher is not None
-        self.launcher: Launcher = launcher if own else gpu_launcher(manifest.target)
-        self._on_host: Launcher = launcher if own else EmulatedLauncher()
+        self.launcher: Launcher = launcher or gpu_launcher(manifest.target)
+        self._on_host: Launcher = launcher or EmulatedLauncher()
         self._build_reduce, self._memory = reduce, memory
         self._reduce: Artifact | None = None
         self._tables: dict[tuple[int, int], Any] = {}
@@ -204,8 +203,9 @@ class AiterDecodeKernel:
         host = isinstance(call.tensors[0], np.ndarray)
         launcher = self._on_host if host else self.launcher
         reports = tuple(launcher.launch(artifact, **given) for artifact, given in launches)
-        names = ("o", "lse", "partial_o", "partial_lse")
-        return AiterDecodeRun(*(tensors[name] for name in names), reports)
+        return AiterDecodeRun(
+            tensors["o"], tensors["lse"], tensors["partial_o"], tensors["partial_lse"], reports
+        )
 
     def _artifacts(self, call: AiterCall) -> tuple[Artifact, ...]:
         """In the order of their launches."""
@@ -298,7 +298,7 @@ class AiterDecodeKernel:
             "partial_o": ((rows, *one, heads, wide), "fp32"),
             "partial_lse": ((rows, *log_sums), "fp32"),
         }
-        outputs = {}
+        outputs: dict[str, Any] = {}
         for name, what in wanted.items():
             label = "out" if name == "o" else name
             output = given.get(name)
