@@ -294,10 +294,10 @@ def without(artifact, pattern, after="loop, i % 4 = 0", most=1):
 
 
 @FORMS
-def test_items_without_a_barrier_between_them_race(knobs):
+def test_an_item_that_is_not_waited_for_is_found(knobs):
     artifact = built(MlaDecodeConfig(16), knobs)
-    changed = without(artifact, "s_barrier", after="==== item")
-    assert not verify(changed, lengths=(416, 416), blocks=1).clean
+    changed = without(artifact, "s_waitcnt lgkmcnt", after="==== item")
+    assert not verify(changed, lengths=(100, 100), blocks=1).clean
 
 
 @FORMS

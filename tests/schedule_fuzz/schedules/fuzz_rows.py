@@ -18,6 +18,7 @@ from mlagen.dsl import (
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
+from mlagen.errors import ScheduleError
 from mlagen.family import Family, Kind, Trial, register
 from mlagen.problem.expected import Expected
 from mlagen.problem.fields import from_fields
@@ -116,6 +117,11 @@ class HopperRows:
     """One thread fetches, 128 threads fold a row each."""
 
     def __init__(self, s, producer, folders, *, stages):
+        if folders.threads != BOX_ROWS:
+            raise ScheduleError(
+                f"role {folders.name!r} has {folders.threads} threads",
+                hint=f"it has {BOX_ROWS}: a thread folds one row of the tile",
+            )
         self.tile = s.smem.tile("X", "x", rows=BOX_ROWS, row_bytes=4 * BOX_COLUMNS, slots=stages)
         self.feed = s.smem.pipeline(
             "feed",

@@ -1,8 +1,8 @@
 """MLA decode on gfx950: the operations a schedule arranges, and the registers they share.
 
-A lane has one query row, its row sum over a quarter of the keys, and a quarter of its output. With
-tiles in their order, M' = max(M, c max S), O and the row sum l follow by exp2(M - M') where the
-maximum of some row moved, P = exp2(c S - M'). M starts at the lowest finite number: a row that
+A lane has one query row, its row sum over a part of the keys, and a part of its output (`Shape`).
+With tiles in their order, M' = max(M, c max S), O and the row sum l follow by exp2(M - M') where
+the maximum of some row moved, P = exp2(c S - M'). M starts at the lowest finite number: a row that
 sees nothing of a tile has -inf minus a number there, which makes P = 0.
 """
 
@@ -17,22 +17,14 @@ from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
-from mlagen.families.mla_decode.gfx950.form import (
-    BF16,
-    KEYS,
-    ROWS,
-    SPAN,
-    STEP,
-    value_fragments,
-)
+from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.gfx950.work_form import WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
 
-FRAGMENT = 4  # registers of an operand
-MFMA = "v_mfma_f32_16x16x32_bf16"
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
@@ -42,13 +34,13 @@ class Decode:
     bands KB and VB."""
 
     def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, form: WorkForm
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, shape: Shape, form: WorkForm
     ) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
-        self.form = form
+        self.shape, self.form = shape, form
         s.signature = form.signature(k)
         self.arguments = argument_registers(s, loaded(s.signature))
-        self.values = plan_reads(ring.areas[0].layout, value_fragments(), 8)
+        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
             "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
@@ -76,7 +68,7 @@ class Decode:
             "limit": (
                 "LIMIT",
                 1,
-                "keys that the row sees, from the item's first, less 4 * quarter",
+                f"keys that the row sees, from the item's first, less 4 * {self.shape.part}",
             ),
             "key_base": ("KBASE", 1, "where this lane reads K in a slot"),
             "value_base": ("VBASE", 1, "where this lane reads V in a slot"),
@@ -86,7 +78,7 @@ class Decode:
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
         if self.k.window:
-            what = "keys of the item before the row's first one, less 4 * quarter"
+            what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
         if self.form.persistent:
             held["thread"] = ("TID", 1, "thread of the workgroup")
@@ -164,8 +156,13 @@ class Decode:
             "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
             "slot_rows": BLOCK_ROWS,
-            "query_row": _map(lambda thread: ROWS * (thread // 64) + thread % ROWS),
-            "quarter": _map(lambda thread: thread % 64 // ROWS),
+            "query_row": _map(self.shape.query_row),
+            "part_name": self.shape.part,
+            "row_part": _map(self.shape.part_of),
+            "swaps": self.shape.swaps,
+            "part_bytes": 8 * (self.shape.parts - 1),
+            "step_bytes": self.shape.step * BF16,
+            "quad_bytes": self.shape.key(QUAD) * BF16,
             "fetched_row": dma.row.moves(),
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
@@ -220,12 +217,12 @@ class Decode:
         )  # fmt: skip
 
     def qk(self, tile: Tile) -> None:
-        """S = K Q^T, both blocks of 16 keys in turn."""
-        blocks = KEYS // ROWS
+        """S = K Q^T, the blocks of keys in turn."""
+        shape = self.shape
 
         def product(fragment: int) -> dict[str, Any]:
-            step, block = divmod(fragment, blocks)
-            target = self.tiles["S"].regs().part(block, FRAGMENT)
+            step, block = divmod(fragment, shape.key_blocks)
+            target = self.tiles["S"].regs().part(block, shape.result)
             return {
                 "target": target,
                 "a": self._part("KB", fragment),
@@ -234,7 +231,7 @@ class Decode:
             }
 
         self._products(
-            "qk", tile, product, self._key_reads, self.k.d_qk // STEP * blocks,
+            "qk", tile, product, self._key_reads, self.k.d_qk // shape.step * shape.key_blocks,
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
 
@@ -248,7 +245,7 @@ class Decode:
     def softmax(self, tile: Tile) -> None:
         """The tile's P, packed; O and l follow the maximum where it moved."""
         uses = (Value("S", tile),)
-        rows = [ROWS * (r // 4) + r % 4 for r in range(KEYS // 4)]
+        rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
         for name in ("mask", "mask_start") if self.k.window else ("mask",):
             self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
         self._record("maximum", tile, uses=uses)
@@ -257,14 +254,16 @@ class Decode:
 
     def pv(self, tile: Tile) -> None:
         """O += V^T P."""
-        p = self.tiles["S"].regs().part(0, FRAGMENT)
+        shape, p = self.shape, self.tiles["S"].regs()
 
         def product(fragment: int) -> dict[str, Any]:
-            target = self.tiles["O"].regs().part(fragment, FRAGMENT)
-            return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
+            block, step = divmod(fragment, shape.value_steps)
+            target = self.tiles["O"].regs().part(block, shape.result)
+            a, b = self._part("VB", fragment), p.part(step, FRAGMENT)
+            return {"target": target, "a": a, "b": b, "c": target}
 
         self._products(
-            "pv", tile, product, self._value_reads, self.k.d_v // ROWS,
+            "pv", tile, product, self._value_reads, self.k.d_v // shape.rows * shape.value_steps,
             uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
 
@@ -307,13 +306,13 @@ class Decode:
         return [(self._part("KB", fragment), self.lane["address"][base], at)]
 
     def _value_reads(self, fragment: int) -> Reading:
-        """Those of a fragment of V: its keys in two parts."""
-        parts = KEYS // ROWS
+        """Those of a fragment of V: its keys in two halves."""
+        parts = FRAGMENT // HALF
         area, first = divmod(parts * fragment, len(self.values.reads))
         found = []
         for part in range(parts):
             base, offset = self.values.reads[first + part]
-            target = self._part("VB", fragment).part(part, FRAGMENT // parts)
+            target = self._part("VB", fragment).part(part, HALF)
             at = self.ring.areas[area].start + offset
             found.append((target, self.lane["address"][base], at))
         return found
@@ -343,7 +342,7 @@ class Decode:
         def context(at: Binding) -> dict[str, Any]:
             ahead = self.band
             return {
-                "mfma": MFMA,
+                "mfma": self.shape.mfma,
                 "mnemonic": MNEMONICS[16 if name == "qk" else 8],
                 "products": [
                     product(n) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
