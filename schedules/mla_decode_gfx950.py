@@ -23,23 +23,29 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, wave_rows
 from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.gfx950.work_form import work_form
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     refuse(k)
-    shape = ROWS_16
-    slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
-    band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
+    rows = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     several = s.choice("persistent", 0, 1, comment="a workgroup takes several work items")
     arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
     form = work_form(k, persistent=several, arguments=arguments)
+    if rows == ROWS_32.rows:
+        wide_decode(k, s, form)
+        return
+
+    shape = ROWS_16
+    slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
+    band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
     ahead = slots - 1
 
     # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes. Bits 7..9 are a key's

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mlagen.attention.latent.order import BY_WAVES
+from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES
 from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.families.mla_decode.aiter_plan import aiter_arrays, aiter_numbers, plan_aiter
 from mlagen.families.mla_decode.exact import exact
@@ -71,8 +71,9 @@ class AiterDecode:
         """Both oracles on these rows of [tokens, H, ..]; all without `rows`."""
         config = self.config
         at = np.arange(len(self.lengths) * config.q_len) if rows is None else np.array(rows)
+        order = BY_WAVES if config.num_heads * config.q_len <= 64 else BY_WIDE_WAVES
         for oracle in (exact, rounded):
-            found = oracle(self.inputs, splits=self.plan.splits, order=BY_WAVES)
+            found = oracle(self.inputs, splits=self.plan.splits, order=order)
             pairs = ((found.output, out),) if lse is None else (
                 (found.output, out), (found.lse, lse[..., None])
             )  # fmt: skip

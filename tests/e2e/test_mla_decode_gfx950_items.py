@@ -308,6 +308,6 @@ def test_an_item_that_begins_with_the_last_ones_sum_is_wrong(knobs):
 
 
 def test_a_row_block_that_is_computed_twice_is_wrong():
-    artifact = built(MlaDecodeConfig(128), AITER)
+    artifact = built(MlaDecodeConfig(128, q_len=2), AITER)
     changed = without(artifact, r"s_add_u32 s\[WORK\+1\], s\[WORK\+1\], s\[TMP\+2\]", "==== item")
     assert not verify(changed, lengths=(40,), modes=("latest",)).right

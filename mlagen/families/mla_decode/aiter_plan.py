@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Manifest
-from mlagen.attention.latent.split_work import H200_SMS
 from mlagen.families.mla_decode.aiter_work import FINAL, WORDS, AiterItem, Ints
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.unit import MI355X_CUS, Unit
 
 Array = npt.NDArray[Any]
+_UNIT = Unit("gfx950", 128, MI355X_CUS)  # what splits are estimated for
 
 
 def takes_aiters_arguments(manifest: Manifest) -> bool:
@@ -51,13 +52,13 @@ def plan_aiter(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | npt.NDArray[Any],
     *,
-    workgroups: int = H200_SMS,
+    workgroups: int = MI355X_CUS,
     split_keys: int | None = None,
 ) -> AiterPlan:
     """Work for sequences of `lengths` keys and q_len tokens, whose pages follow each other in the
     list. Splits are those of `plan_work`, moved down to where pages begin; the items follow each
     other, as many for each workgroup."""
-    planned = plan_work(config, lengths, blocks=workgroups, split_keys=split_keys)
+    planned = plan_work(config, lengths, blocks=workgroups, split_keys=split_keys, unit=_UNIT)
     splits = tuple(_at_pages(own, config.page_size) for own in planned.splits)
     pages = np.cumsum([0, *(config.pages(int(length)) for length in lengths)]).tolist()
     items: list[AiterItem] = []

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN
+from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.gfx950.work_form import WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
@@ -31,7 +30,9 @@ Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
 class Decode:
     """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
-    bands KB and VB."""
+    bands KB and VB. `accumulated`: quads of O in accumulation registers."""
+
+    accumulated: tuple[Regs, ...] = ()
 
     def __init__(
         self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, shape: Shape, form: WorkForm
@@ -123,7 +124,7 @@ class Decode:
         """What the templates of all operations may name."""
         k = self.k
         dma = self.ring.areas[0].dma
-        row_blocks = -(-k.num_heads * k.q_len // BLOCK_ROWS)
+        row_blocks = -(-k.num_heads * k.q_len // (WAVES * self.shape.rows))
         return {
             "thread": self.entry.temp[0],
             **self.lane,
@@ -139,8 +140,8 @@ class Decode:
             "wave": self.entry.wave,
             "tiles": self.entry.tiles,
             "temp": self.entry.temp,
-            "S": self.tiles["S"].regs(),
             "O": self.tiles["O"].regs(),
+            "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
@@ -155,7 +156,7 @@ class Decode:
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
-            "slot_rows": BLOCK_ROWS,
+            "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
             "part_name": self.shape.part,
             "row_part": _map(self.shape.part_of),
@@ -175,6 +176,7 @@ class Decode:
             "q_len": k.q_len,
             "row_blocks": row_blocks,
             "by_row_blocks": Divider.of(row_blocks),
+            **self.more,
         }
 
     def _arguments(self) -> Mapping[str, Regs]:
@@ -183,6 +185,11 @@ class Decode:
         if self.form.aiter:
             return {**regs, "block_table": regs["kv_page_indices"]}
         return regs
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """What the templates of other shapes may name besides."""
+        return {}
 
     # ---- once a workgroup -------------------------------------------------------------------
 
@@ -216,13 +223,13 @@ class Decode:
             defines=(self.page.at(tile),),
         )  # fmt: skip
 
-    def qk(self, tile: Tile) -> None:
+    def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, the blocks of keys in turn."""
         shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
             step, block = divmod(fragment, shape.key_blocks)
-            target = self.tiles["S"].regs().part(block, shape.result)
+            target = self.tiles["S"].regs(at.phase).part(block, shape.result)
             return {
                 "target": target,
                 "a": self._part("KB", fragment),
@@ -230,7 +237,7 @@ class Decode:
                 "c": target if step else 0,
             }
 
-        self._products(
+        return self._products(
             "qk", tile, product, self._key_reads, self.k.d_qk // shape.step * shape.key_blocks,
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
@@ -244,28 +251,49 @@ class Decode:
 
     def softmax(self, tile: Tile) -> None:
         """The tile's P, packed; O and l follow the maximum where it moved."""
-        uses = (Value("S", tile),)
+        self.mask(tile)
+        self.maximum(tile)
+        self.rescale(tile)
+        self.exponent(tile)
+
+    def mask(self, tile: Tile) -> None:
+        """Scores of keys that a row does not see become -inf."""
         rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
         for name in ("mask", "mask_start") if self.k.window else ("mask",):
-            self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
-        self._record("maximum", tile, uses=uses)
-        self._record("rescale", tile, guarded=True)
-        self._record("exponent", tile, uses=uses)
+            self._record(
+                name, tile, lambda at: {"rows": rows}, uses=(Value("S", tile),), guarded=True
+            )
 
-    def pv(self, tile: Tile) -> None:
+    def maximum(self, tile: Tile) -> Operation:
+        """The rows' maxima, and whether one moved."""
+        return self._record("maximum", tile, uses=(Value("S", tile),))
+
+    def rescale(self, tile: Tile) -> Operation:
+        """O and l follow the maxima, where one moved."""
+        return self._record("rescale", tile, guarded=True)
+
+    def exponent(self, tile: Tile) -> Operation:
+        """P, its sum, and P packed."""
+        return self._record("exponent", tile, uses=(Value("S", tile),))
+
+    def pv(self, tile: Tile) -> Operation:
         """O += V^T P."""
-        shape, p = self.shape, self.tiles["S"].regs()
+        shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
-            block, step = divmod(fragment, shape.value_steps)
-            target = self.tiles["O"].regs().part(block, shape.result)
-            a, b = self._part("VB", fragment), p.part(step, FRAGMENT)
-            return {"target": target, "a": a, "b": b, "c": target}
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
+            block, step = shape.value_product(fragment)
+            target = self._output(block)
+            p = self.tiles["S"].regs(at.phase).part(step, FRAGMENT)
+            return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
 
-        self._products(
+        return self._products(
             "pv", tile, product, self._value_reads, self.k.d_v // shape.rows * shape.value_steps,
             uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
+
+    def _output(self, block: int) -> Regs:
+        """O of a block of columns, as many as the wave has rows."""
+        return self.tiles["O"].regs().part(block, self.shape.result)
 
     # ---- LDS --------------------------------------------------------------------------------
 
@@ -303,7 +331,7 @@ class Decode:
         area, number = divmod(fragment, len(self.ring.areas[0].plan.reads))
         base, offset = self.ring.areas[area].plan.reads[number]
         at = self.ring.areas[area].start + offset
-        return [(self._part("KB", fragment), self.lane["address"][base], at)]
+        return [(self._part("KB", fragment), self._addresses("key")[base], at)]
 
     def _value_reads(self, fragment: int) -> Reading:
         """Those of a fragment of V: its keys in two halves."""
@@ -314,8 +342,12 @@ class Decode:
             base, offset = self.values.reads[first + part]
             target = self._part("VB", fragment).part(part, HALF)
             at = self.ring.areas[area].start + offset
-            found.append((target, self.lane["address"][base], at))
+            found.append((target, self._addresses("value")[base], at))
         return found
+
+    def _addresses(self, name: str) -> Regs:
+        """Where this lane reads K ("key") or V ("value") in this tile's slot."""
+        return self.lane["address"]
 
     def _reads(self, name: str, plan: ReadPlan, reads: Any) -> Any:
         """This tile's addresses, and the first fragments."""
@@ -323,6 +355,7 @@ class Decode:
         def context(at: Binding) -> dict[str, Any]:
             return {
                 "base": self.lane[f"{name}_base"],
+                "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
                 "mnemonic": MNEMONICS[plan.width],
@@ -335,7 +368,7 @@ class Decode:
 
     def _products(
         self, name: str, tile: Tile, product: Any, reads: Any, fragments: int, **more: Any
-    ) -> None:
+    ) -> Operation:
         """The products of a tile's fragments, each followed by the reads of the fragment that takes
         its registers."""
 
@@ -345,12 +378,12 @@ class Decode:
                 "mfma": self.shape.mfma,
                 "mnemonic": MNEMONICS[16 if name == "qk" else 8],
                 "products": [
-                    product(n) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
+                    product(n, at) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
                     for n in range(fragments)
                 ],
             }
 
-        self._record(
+        return self._record(
             name, tile, context, template="products", folder="prefill", access=self._read(tile),
             **more,
         )  # fmt: skip
@@ -360,12 +393,13 @@ class Decode:
         folder: str = "mla_decode", **more: Any,
     ) -> Operation:  # fmt: skip
         def supply(at: Binding) -> Mapping[str, Any]:
-            return {**self.operands, **(context(at) if context else {})}
+            scores = self.tiles["S"].regs(at.phase)
+            return {**self.operands, "S": scores, **(context(at) if context else {})}
 
         return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
 
-    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> None:
-        record(self._operation(name, tile, context, **more))
+    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, context, **more))
 
 
 MNEMONICS = {16: "ds_read_b128", 8: "ds_read_b64_tr_b16"}
