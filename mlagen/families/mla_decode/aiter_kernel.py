@@ -32,13 +32,13 @@ from mlagen.families.mla_decode.aiter_work import (
 )
 from mlagen.families.mla_decode.kernel import Launch, PreparedMlaDecode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import device_tensor
 from mlagen.launch_findings import findings_error, findings_of
 
 REDUCE_KERNEL = "mla_prefill_reduce"
+REDUCE_COLUMNS = 128  # of a line, of which that kernel's grid has so many
 TENSORS = (
     "q", "cache", "qo_indptr", "kv_indptr", "kv_page_indices", "kv_last_page_lens", "work_indptr",
     "work_info_set",
@@ -239,8 +239,7 @@ class AiterDecodeKernel:
             groups = int(maps["reduce_indptr"].shape[0]) - 1 if maps else 0
             if groups and int(maps["reduce_partial_map"].shape[0]):
                 merging = self._merging()
-                of = MlaReduceConfig.from_fields(merging.manifest.problem)
-                lines = most * of.num_heads * of.head_lines
+                lines = most * config.num_heads * config.d_v // REDUCE_COLUMNS
                 launches.append((merging, {
                     "tensors": {**maps, **outputs},
                     "scalars": {},

@@ -227,8 +227,8 @@ class MlaDecodeKind(Kind):
 
     def covering(self, artifact: Artifact) -> Covering:
         """Sequences for every number of tiles that the text tells apart, whole and cut, with none
-        and with one key; then split ones. Where blocks take several items, two share them, and a
-        second part takes in the first."""
+        and with one key; then split ones. Where blocks take several items, two share them, and some
+        are parts."""
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
@@ -250,10 +250,13 @@ class MlaDecodeKind(Kind):
                 limits,
             )
         gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
+        whole = {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}
+        moving = (Call("late_max", whole),) if tile < TILE else ()
         return Covering(
             (
-                Call("realistic", {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}),
+                Call("realistic", whole),
                 Call("late_max", {"lengths": (700, 700, 700), "blocks": 2 * gang}),
+                *moving,
             ),
             limits,
         )
