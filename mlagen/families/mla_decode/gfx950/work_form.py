@@ -36,6 +36,9 @@ class WorkForm:
         return s.entry("work item", temporaries=4)
 
 
+ONE_ITEM = WorkForm(persistent=False, aiter=False)
+
+
 def work_form(k: MlaDecodeConfig, *, persistent: int, arguments: str) -> WorkForm:
     """The form of these knobs. ConfigError for a problem that it is not for."""
     aiter = arguments == "aiter"
