@@ -444,7 +444,7 @@ class MlaDecodeKernel:
         if plan.merges is None:
             return [(self.artifact, given)]
         second = self._merge_artifact()
-        named = {arg.name for arg in second.manifest.args}
+        named = {"lse_stride", *(arg.name for arg in second.manifest.args)}
         of_merge = {"lse_stride": plan.lse_stride, "slot_rows": self._unit.rows}
         merge = {
             "tensors": {"merges": plan.merges, **work, "o": tensors["o"], "lse": tensors["lse"]},
