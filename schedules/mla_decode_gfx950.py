@@ -1,4 +1,7 @@
-"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 query rows each.
+"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 or 32 query rows each.
+
+With 32 rows a wave, which is usual where more than 64 share keys, the table is that of
+`shared/wide_decode.py`. This file's is that of 16.
 
 A workgroup has up to 64 query rows of one sequence (heads, or heads of several new tokens) and all
 of its keys or one split of them. Tiles of 32 keys lie in LDS once: K is read from them by rows,
@@ -23,10 +26,10 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, wave_rows
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
-from mlagen.families.mla_decode.gfx950.work_form import work_form
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
@@ -35,18 +38,14 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     refuse(k)
-    rows = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
-    several = s.choice("persistent", 0, 1, comment="a workgroup takes several work items")
-    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
-    form = work_form(k, persistent=several, arguments=arguments)
-    if rows == ROWS_32.rows:
-        wide_decode(k, s, form)
+    if rows_of(k, s) == ROWS_32.rows:
+        wide_decode(k, s)
         return
 
     shape = ROWS_16
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
-    ahead = slots - 1
+    form, ahead = work_form_of(k, s), slots - 1
 
     # LDS: 64 columns of all keys after another, each 8 keys x 128 bytes. Bits 7..9 are a key's
     # number in 8, which the swizzle spreads over all banks, for reads by rows and transposed ones.

@@ -20,19 +20,20 @@ scores, so that the second product follows the first. The waits are derived.
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
-from mlagen.families.mla_decode.gfx950.wide import WideDecode
+from mlagen.families.mla_decode.gfx950.wide import WideDecode, wide_shape
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
-def wide_decode(k, s, form):
-    """`form`: how the kernel gets its work."""
-    shape = ROWS_32
-    slots = s.choice("slots", 4, 3, comment="tiles in LDS: how far the DMA runs ahead")
+def wide_decode(k, s):
+    shape = wide_shape(k, s)
+    slots = s.choice(
+        "slots", 4, comment="tiles in LDS: how far the DMA runs ahead; more do not fit"
+    )
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")
-    ahead = slots - 1
+    form, ahead = work_form_of(k, s), slots - 1
 
     # LDS: 64 columns of all keys after another, keys of 128 bytes. Bits 8..10 are a key's number in
     # 16 without its last bit, which the swizzle spreads over all banks.

@@ -39,8 +39,10 @@ class WorkForm:
 ONE_ITEM = WorkForm(persistent=False, aiter=False)
 
 
-def work_form(k: MlaDecodeConfig, *, persistent: int, arguments: str) -> WorkForm:
-    """The form of these knobs. ConfigError for a problem that it is not for."""
+def work_form_of(k: MlaDecodeConfig, s: Space) -> WorkForm:
+    """The form, by two knobs. ConfigError for a problem that it is not for."""
+    persistent = s.choice("persistent", 0, 1, comment="a workgroup takes several work items")
+    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
     aiter = arguments == "aiter"
     if aiter and not persistent:
         raise ConfigError(
