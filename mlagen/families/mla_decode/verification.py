@@ -241,37 +241,23 @@ class MlaDecodeKind(Kind):
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        more: tuple[Call, ...] = ()
         if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
             late += (tile * 2, tile * 3)
             lengths += tuple(tile * n for n in range(1, most + 2))
-            more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.mask.startswith("sliding"):
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
             )
-        if not {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
-            return Covering(
-                (
-                    Call("realistic", {"lengths": lengths}),
-                    Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
-                    *more,
-                ),
-                limits,
-            )
-        gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
-        whole = {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}
+        whole: dict[str, Any] = {"lengths": lengths}
+        parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
+        if {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
+            gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
+            whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
+            parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         moving = (Call("late_max", whole),) if tile < TILE else ()
-        return Covering(
-            (
-                Call("realistic", whole),
-                Call("late_max", {"lengths": (700, 700, 700), "blocks": 2 * gang}),
-                *moving,
-            ),
-            limits,
-        )
+        return Covering((Call("realistic", whole), Call("late_max", parts), *moving), limits)
 
 
 KIND = MlaDecodeKind()
