@@ -94,10 +94,10 @@ def _shared(
     return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
 
 
-def _wide(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
-    """The table that MLA decode on gfx950 has with 32 query rows a wave."""
-    path, more = ROOT / "schedules/shared/wide_decode.py", {"solves": MlaDecodeConfig, **more}
-    return Case(name, "gfx950", path, "wide_decode", problem, calls, **more)
+def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+    """A table that MLA decode on gfx950 has besides: with 32 query rows a wave, of stored rows."""
+    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": MlaDecodeConfig, **more}
+    return Case(name, "gfx950", path, table, problem, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -201,9 +201,13 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
              Call({"lengths": (65, 290), "blocks": 2, "split_keys": 64}, "realistic"),
              knobs={"persistent": 1, "arguments": "aiter"}, share=0.4),
-    _wide("mla_decode_gfx950 wide", {"num_heads": 65},
-          Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
-          Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 wide", "wide_decode", {"num_heads": 65},
+            Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
+            Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 e4m3", "stored_rows",
+            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3"},
+            Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),
@@ -235,6 +239,10 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_decode_sm100 rows", "mla_decode_sm100",
              {"num_heads": 8, "page_size": 1, "q_len": 2},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shipped("mla_decode_sm100 fed", "mla_decode_sm100",
+             {"num_heads": 8, "page_size": 16, "dtype": "fp8_e4m3",
+              "cache_dtype": "fp8_rope_aware"},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
     _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),

@@ -18,6 +18,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import MI355X_CUS, Unit
+from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
 _UNIT = Unit("gfx950", 128, MI355X_CUS)  # what splits are estimated for
@@ -98,12 +99,19 @@ def _at_pages(tiles: tuple[int, ...], page_size: int) -> tuple[int, ...]:
 
 def aiter_arrays(inputs: MlaDecodeInputs) -> dict[str, Array]:
     """The call's arrays by AITER's names, but for its work: q [tokens, H, 576], the pages of all
-    sequences in one list."""
+    sequences in one list, scales where numbers are e4m3."""
     config, lengths = inputs.config, inputs.cache_lengths.tolist()
     pages = [config.pages(length) for length in lengths]
     rows = [inputs.block_table[b, :count] for b, count in enumerate(pages)]
     last = [(length - 1) % config.page_size + 1 if length else 0 for length in lengths]
+    scales = {
+        name: np.array([scale], np.float32)
+        for name, scale, element in (("q_scale", inputs.q_scale, config.dtype),
+                                     ("kv_scale", inputs.kv_scale, config.cache_dtype))
+        if element != "bf16"
+    }  # fmt: skip
     return {
+        **scales,
         "q": inputs.q.reshape(-1, *inputs.q.shape[2:]),
         "cache": inputs.cache,
         "qo_indptr": (np.arange(inputs.batch + 1) * config.q_len).astype(np.int32),
@@ -115,8 +123,8 @@ def aiter_arrays(inputs: MlaDecodeInputs) -> dict[str, Array]:
 
 def aiter_numbers(config: MlaDecodeConfig, scale: float, tokens: int) -> dict[str, int | float]:
     """The numbers of a call. `tokens`: the most of a sequence."""
-    row = config.num_heads * config.d_qk * 2
-    page = config.page_size * config.num_kv_heads * config.d_qk * 2
+    row = config.num_heads * config.q_columns * ELEMENT_TYPES[config.q_element].itemsize
+    page = config.page_size * config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
     return {
         "scale": scale,
         "num_heads": config.num_heads,

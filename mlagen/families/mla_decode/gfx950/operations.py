@@ -26,13 +26,21 @@ from mlagen.dsl import (
     bind,
     record,
 )
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES
+from mlagen.families.mla_decode.gfx950.form import (
+    BF16,
+    ELEMENT_BYTES,
+    KEYS,
+    SPAN,
+    WAVES,
+    cache_bytes,
+)
+from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.gfx950.work_form import ONE_ITEM, WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
-from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
+from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
 
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
@@ -55,10 +63,10 @@ class Decode:
         self.shape, self.form = shape, form
         s.signature = self._signature()
         self.arguments = argument_registers(s, loaded(s.signature))
-        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
+        self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
-        self.page = s.registers.block(name, 1, what, slots=4, align=1)
+        self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
         self.lane = {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in self._lane().items()
@@ -81,6 +89,24 @@ class Decode:
         )
         bind(ring, self._mover)
 
+    @property
+    def page_slots(self) -> int:
+        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        return 4
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return KEYS
+
+    def columns(self) -> tuple[Columns, ...]:
+        """A row's columns, as cache and queries store them."""
+        return query_columns(self.k)
+
+    def value_fragments(self) -> list[Fragment]:
+        """V in an area of the ring, as operand A."""
+        return self.shape.value_fragments()
+
     def _signature(self) -> Signature:
         return self.form.signature(self.k)
 
@@ -90,7 +116,7 @@ class Decode:
 
     def _masks(self) -> tuple[str, ...]:
         """What hides scores."""
-        return ("mask", "mask_start") if self.k.window else ("mask",)
+        return ("mask", "mask_start") if self.k.cut_at_start else ("mask",)
 
     def _storing(self) -> tuple[str, ...]:
         """What stores a work item's results."""
@@ -113,7 +139,7 @@ class Decode:
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
         if self.form.persistent:
@@ -139,14 +165,16 @@ class Decode:
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
         if self.form.persistent:
             held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
         if self.form.aiter:
             held["work_info"] = ("WORKINFO", 2, "address of the work items", 2)
-            held["factor"] = ("C", 1, "c, the scale in log2 units", 1)
+            held["c"] = ("C", 1, "c, the scale in log2 units", 1)
+        if self.form.aiter and self.k.cache_dtype != "bf16":
+            held["kv_scale"] = ("KVSCALE", 1, "the cache's scale", 1)
         return held
 
     def _problem(self) -> dict[str, Any]:
@@ -157,9 +185,13 @@ class Decode:
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
             "causal": k.causal,
+            "cut_at_start": k.cut_at_start,
             "window": k.window,
+            "chunk": k.chunk,
+            "by_chunk": Divider.of(max(k.chunk, 1)),
             "by_heads": Divider.of(k.num_heads),
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "cache_row_bytes": cache_bytes(k),
+            "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "last_page": self.arguments.regs.get("num_blocks"),
@@ -173,6 +205,7 @@ class Decode:
         """What the templates of all operations may name."""
         k = self.k
         dma = self.ring.areas[0].dma
+        columns = self.columns()
         return {
             **self._problem(),
             "thread": self.entry.temp[0],
@@ -192,10 +225,11 @@ class Decode:
             "O": self.tiles["O"].regs(),
             "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
-            "kv_block": KEYS,
-            "kv_shift": KEYS.bit_length() - 1,
+            "kv_block": self.keys,
+            "kv_shift": self.keys.bit_length() - 1,
+            "groups": (),
             "heads": k.num_heads,
-            "row_bytes": k.d_qk * BF16,
+            "row_bytes": sum(run.count * ELEMENT_BYTES[run.query] for run in columns),
             "output_bytes": k.d_v * BF16,
             "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
@@ -211,10 +245,18 @@ class Decode:
             "value_map": self.values.bases[0].moves(),
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
-            "scale": self.scalars.get("factor") or self.arguments["scale_log2e"],
+            "factor": self.lane.get("factor"),
+            "scale_log2e": self._scale(),
+            "scale": self.lane.get("factor") or self._scale(),
+            "kv_scale": self.scalars.get("kv_scale") or self.arguments.regs.get("kv_scale"),
+            "query": query_of(columns, self.shape, self.tiles["Q"].regs()),
             "log2e": hex_float(LOG2E),
             **self.more,
         }
+
+    def _scale(self) -> Regs:
+        """The scalar part of what scores are multiplied by."""
+        return self.scalars["c"] if self.form.aiter else self.arguments["scale_log2e"]
 
     def _arguments(self) -> Mapping[str, Regs]:
         """The arguments by name; a list of pages is looked up like a row of a block table."""
@@ -239,7 +281,9 @@ class Decode:
         """Once a work item: its rows and keys, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
-        self._record("load_queries", None)
+        stored = any(run.key != "bf16" or run.query != "bf16" for run in self.columns())
+        template = "load_stored_queries" if stored else ""
+        self._record("load_queries", None, template=template)
 
     def normalise(self) -> None:
         """O *= 1 / l; a row without a visible key gets 0."""
@@ -305,7 +349,7 @@ class Decode:
     @property
     def score_keys(self) -> list[int]:
         """The key of a tile whose score each register of S has, in the first lane of a row."""
-        return [self.shape.key(r) for r in range(self.shape.score_registers)]
+        return [self.shape.key(r) for r in range(len(self.tiles["S"].regs()))]
 
     def maximum(self, tile: Tile) -> Operation:
         """The rows' maxima, and whether one moved."""
