@@ -39,8 +39,9 @@ def rows_of(k: MlaDecodeConfig, s: Space) -> int:
     return rows
 
 
-def signature(k: MlaDecodeConfig) -> Signature:
-    """One workgroup a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
+    """One workgroup a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those
+    from `shares[workgroup]` to `shares[workgroup + 1]`.
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
@@ -55,6 +56,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("q", _vectors(k.q_element), "read"),
             ("cache", _vectors(k.cache_element), "read"),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else ()),
@@ -69,7 +71,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("scale_log2e", "f32", "value"),
             *((("kv_scale", "f32", "value"),) if in_e4m3 else ()),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
 
