@@ -23,18 +23,22 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, rows_of
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.stored_rows import stored_rows
 from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
-    refuse(k)
-    if rows_of(k, s) == ROWS_32.rows:
+    rows = rows_of(k, s)
+    if k.cache_dtype != "bf16":
+        stored_rows(k, s)
+        return
+    if rows == ROWS_32.rows:
         wide_decode(k, s)
         return
 

@@ -18,6 +18,7 @@ from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import (
     BY_WAVES,
+    BY_WAVES_64,
     BY_WIDE_WAVES,
     SEESAW,
     SELDOM_MOVED,
@@ -46,6 +47,8 @@ def order_of(artifact: Artifact) -> Order:
     manifest = artifact.manifest
     if manifest.target != "gfx950":
         return NVIDIA_ORDERS[manifest.target]
+    if manifest.problem["cache_dtype"] != "bf16":
+        return BY_WAVES_64
     return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
 
 
@@ -223,7 +226,7 @@ class MlaDecodeKind(Kind):
             lengths += tuple(tile * n for n in range(1, most + 2))
             more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
-        if config.q_len == 1 and not config.mask.startswith("sliding"):
+        if config.q_len == 1 and not config.cut_at_start:
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",

@@ -33,8 +33,13 @@ def mla_decode(
     feeder: WarpRole | None,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one decode kernel. Raises UnsupportedError for problems that have no
-    persistent form, where `knobs` ask for it."""
+    """The operations of one decode kernel. Raises UnsupportedError for chunks, and for problems
+    that have no persistent form, where `knobs` ask for it."""
+    if k.chunk:
+        raise UnsupportedError(
+            f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
+            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
+        )
     if knobs.persistent and not can_persist(k):
         raise UnsupportedError(
             f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
