@@ -72,8 +72,9 @@ class Stored:
 
     @property
     def few_registers(self) -> bool:
-        """Whether queries are multiplied in bf16, which takes twice the registers."""
-        return self.columns[0].product == BF16
+        """Whether queries are multiplied in bf16, which takes twice the registers, or a wave has 32
+        of them."""
+        return self.columns[0].product == BF16 or self.shape.rows > GROUP
 
     @property
     def bands(self) -> tuple[int, ...]:
