@@ -94,10 +94,10 @@ def _shared(
     return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
 
 
-def _wide(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
-    """The table that MLA decode on gfx950 has with 32 query rows a wave."""
-    path, more = ROOT / "schedules/shared/wide_decode.py", {"solves": MlaDecodeConfig, **more}
-    return Case(name, "gfx950", path, "wide_decode", problem, calls, **more)
+def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+    """A table that MLA decode on gfx950 has besides: with 32 query rows a wave, of stored rows."""
+    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": MlaDecodeConfig, **more}
+    return Case(name, "gfx950", path, table, problem, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -193,9 +193,13 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_decode_gfx950", "mla_decode_gfx950", {"num_heads": 16},
              Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
              Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
-    _wide("mla_decode_gfx950 wide", {"num_heads": 65},
-          Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
-          Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 wide", "wide_decode", {"num_heads": 65},
+            Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
+            Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 e4m3", "stored_rows",
+            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3"},
+            Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),

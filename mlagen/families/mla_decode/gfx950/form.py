@@ -15,11 +15,6 @@ SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
 WAVES = 4  # of a workgroup, each with query rows of its own
 
 
-def query_bytes(k: MlaDecodeConfig) -> int:
-    """Bytes of a query."""
-    return k.q_columns * ELEMENT_BYTES[k.q_element]
-
-
 def cache_bytes(k: MlaDecodeConfig) -> int:
     """Bytes of a row of the cache."""
     return k.cache_columns * ELEMENT_BYTES[k.cache_element]

@@ -20,6 +20,11 @@ def refuse(k: MlaDecodeConfig) -> None:
                 f"{name}={given}: mla_decode_sm100 has no such form",
                 hint=f"{name}=bf16 here; mla_decode_sm90, for Hopper, takes {given}",
             )
+    if k.chunk:
+        raise ConfigError(
+            f"mask={k.mask}: mla_decode_sm100 has masks whose first key moves with the query",
+            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
+        )
 
 
 def box_rows(k: MlaDecodeConfig) -> int:
