@@ -20,7 +20,7 @@ from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.wide_stored import WideStoredDecode
-from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
 def wide_stored_rows(k, s):
@@ -57,10 +57,9 @@ def wide_stored_rows(k, s):
 
     for i in tiles(waves):
         with cluster("tile"):
-            decode.find_pages(i + ahead + 1)
-            copy(KV, i + ahead)
             read(KV, i)
-            decode.qk(i)
+            decode.find_pages(i + ahead + 1)
+            interleave(decode.qk(i), copy(KV, i + ahead))
             decode.read_values(i)
             decode.softmax(i)
             decode.pv(i)

@@ -104,7 +104,9 @@ class Stored:
         registers are few."""
         if not self.k.rope_aware:
             return ()
-        count = AHEAD * FRAGMENT if self.few_registers else self.score_registers
+        count = self.score_registers
+        if self.few_registers:
+            count = max(AHEAD * FRAGMENT, self.shape.result)
         return (("SCALES", count, "scales of the keys whose scores this lane has"),)
 
     # ---- what a lane reads ------------------------------------------------------------------
