@@ -7,8 +7,9 @@ accumulation registers; what is converted has to be in vector registers.
 
 | cluster | matrix | vector / transcendental        | memory                                   |
 |---------|--------|--------------------------------|------------------------------------------|
-| tile    |        |                                | pages of i + ahead + 1; DMA of i + ahead |
-|         | QK(i)  | K(i) to bf16 where Q is bf16   | K(i), read by read                       |
+| tile    |        |                                | first reads of K(i); pages of            |
+|         |        |                                | i + ahead + 1                            |
+|         | QK(i)  | K(i) to bf16 where Q is bf16   | K(i), read by read; DMA of i + ahead     |
 |         |        | S times scales, mask(i),       | first reads of V(i); scales              |
 |         |        | maximum, rescale O, seldom,    |                                          |
 |         |        | exp2, sum, P times scales      |                                          |
