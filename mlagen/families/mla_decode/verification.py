@@ -20,6 +20,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WAVES_64,
     BY_WIDE_WAVES,
+    BY_WIDE_WAVES_64,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -49,9 +50,10 @@ def order_of(artifact: Artifact) -> Order:
     manifest = artifact.manifest
     if manifest.target != "gfx950":
         return NVIDIA_ORDERS[manifest.target]
-    if manifest.problem["cache_dtype"] != "bf16":
-        return BY_WAVES_64
-    return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
+    wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
+    if wide:
+        return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
+    return BY_WAVES_64 if stored else BY_WAVES
 
 
 @dataclass(frozen=True, eq=False)
