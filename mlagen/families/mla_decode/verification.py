@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, SEESAW, Order
+from mlagen.attention.latent.order import BY_WAVES, KEYS_AS_ROWS, SEESAW, Order
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -36,7 +36,9 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
-    return BY_WAVES if artifact.manifest.target == "gfx950" else SEESAW
+    if artifact.manifest.target == "gfx950":
+        return BY_WAVES
+    return KEYS_AS_ROWS if artifact.manifest.knobs.get("keys_as_rows") else SEESAW
 
 
 @dataclass(frozen=True, eq=False)
