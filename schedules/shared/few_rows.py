@@ -19,9 +19,11 @@ from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 @schedule(problem=LatentProblem, target="sm_90a")
 def few_rows(k, s, operations):
-    """The schedule of `operations(k, s, producer, math, boxes)`."""
+    """The schedule of `operations(k, s, producer, math, boxes, ahead)`."""
     boxes = s.choice("boxes", 9, 3, comment="tiles of 64 columns that share a barrier")
     slots = s.choice("slots", 2, comment="tiles of keys in SMEM")
+    ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
+                     comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
     math = s.role("math", warpgroups=1, registers=256)
     producer = s.role("producer", warps=1 if single else 4, single=single)
@@ -35,7 +37,7 @@ def few_rows(k, s, operations):
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
-    d = operations(k, s, producer, math, boxes)
+    d = operations(k, s, producer, math, boxes, ahead)
 
     with prologue(math):
         d.find(math)
@@ -56,4 +58,5 @@ def few_rows(k, s, operations):
     for i in tiles(producer):
         d.load_queries(i)
         d.fetch_tile(i)
+        d.prefetch(i)
         d.look_up(i)

@@ -27,9 +27,6 @@ from mlagen.dsl import (
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
 
-AHEAD = 2  # tiles that are looked up before the first one is fetched
-
-
 def item_rows(k: LatentProblem) -> int:
     """Query rows of a work item: heads of all new tokens, or of one token and a KV head."""
     return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.num_heads // k.num_kv_heads
@@ -43,7 +40,7 @@ def is_few(k: LatentProblem) -> bool:
 class FewRows(KeysAsRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
     cache, one for each 64 columns) and registers (o, s). `boxes` tiles of 64 columns share a
-    barrier."""
+    barrier. `ahead`: which tile after the one that is fetched is prefetched to L2; 0: none is."""
 
     def __init__(
         self,
@@ -52,9 +49,11 @@ class FewRows(KeysAsRows):
         producer: WarpRole,
         math: WarpRole,
         boxes: int,
+        ahead: int,
         form: Form,
     ) -> None:
         self.producer, self.boxes, self.paged = producer, boxes, PagedCopy.of(k)
+        self.ahead, self.looked_up = ahead, max(ahead, 1) + 1
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
         if producer.threads != (self.paged.producer_threads or 1):
@@ -97,8 +96,12 @@ class FewRows(KeysAsRows):
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
         unseen = ("unseen", ".b32", self.rows // 4, "keys at the end that query rows do not see")
-        pages = ("page", ".b32", AHEAD * self.paged.lookups, "pages of the next two tiles")
-        return [pages, *([unseen] if self.slanted else [])]
+        count = self.looked_up
+        return [
+            ("page", ".b32", count * self.paged.lookups, f"pages of the next {count} tiles"),
+            ("ahead", ".b32", count, "tile to look up next, and before the loop those after it"),
+            *([unseen] if self.slanted else []),
+        ]
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
         paged = self.paged
@@ -113,8 +116,8 @@ class FewRows(KeysAsRows):
             ("cache", ".b64", "the cache, this KV head's columns of a thread"
              if paged.producer_threads else "tensor map of the cache"),
             ("map_q", ".b64", "tensor map of q"),
-            ("ahead", ".b32", "tile to look up next"),
-            ("beyond", ".b32", "the tile after it, before the loop"),
+            ("later", ".b32", "two more than the next tile to fetch"),
+            ("end_tile", ".b32", "the tile after this block's last"),
         ]  # fmt: skip
         if paged.producer_threads:
             found.append(("keys", ".b32", "keys of the sequence"))
@@ -127,9 +130,7 @@ class FewRows(KeysAsRows):
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         found = super()._registers(s)
         each, pages = self.paged.lookups, s.names("page")
-        found["pages"] = [pages[:each], pages[each:]]
-        found["next_tile"] = found["ahead"]
-        found["ahead"] = [found["ahead"], found["beyond"]]
+        found["pages"] = [pages[n : n + each] for n in range(0, len(pages), each)]
         return found
 
     def _plain(self) -> PipelineOrder:
@@ -145,6 +146,7 @@ class FewRows(KeysAsRows):
                     *(f"pv {name}" for name in valued), *(f"release {name}" for name in names)),
             ),
             after=by(math, "store_sum", "finish"),
+            hints=frozenset({"prefetch"}),
         )  # fmt: skip
 
     # ---- the producer -----------------------------------------------------------------------
@@ -166,8 +168,15 @@ class FewRows(KeysAsRows):
             copy(pipeline, tile)
 
     def look_up(self, tile: Tile) -> None:
-        """Look up where the second tile after `tile` lies."""
+        """Look up where the tile lies that is next to be looked up."""
         self._record("look_up", tile, role=self.producer)
+
+    def prefetch(self, tile: Tile) -> None:
+        """Prefetch a tile after `tile` to L2, where a knob asks for it."""
+        if self.ahead:
+            columns = range(0, self.k.d_qk, COLUMNS)
+            self._record("prefetch", tile, role=self.producer, columns=columns, distance=self.ahead,
+                         places=self.supply["pages"][self.ahead])  # fmt: skip
 
     # ---- a tile -----------------------------------------------------------------------------
 
@@ -228,7 +237,7 @@ class FewRows(KeysAsRows):
             return self._operation(
                 "copy", tile, access=access, pipeline=pipeline, boxes=boxes, role=self.producer,
                 template="gather" if self.paged.producer_threads else "copy",
-                places=self.supply["pages"][0], later=self.supply["next_tile"],
+                places=self.supply["pages"][0],
             )  # fmt: skip
 
         return mover

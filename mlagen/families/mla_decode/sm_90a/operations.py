@@ -54,11 +54,16 @@ def mla_decode(
     return Seesaw(k, s, left, right, feeder, knobs, form)
 
 
-FEW = ("setup", "load_queries", "look_up", "softmax", "zero_tail", "finish", "copy", "gather")
+FEW = ("setup", "load_queries", "look_up", "prefetch", "softmax", "zero_tail", "finish", "copy", "gather")
 
 
 def few_rows_decode(
-    k: MlaDecodeConfig, s: PipelineSpace, producer: WarpRole, math: WarpRole, boxes: int
+    k: MlaDecodeConfig,
+    s: PipelineSpace,
+    producer: WarpRole,
+    math: WarpRole,
+    boxes: int,
+    ahead: int,
 ) -> FewRows:
     """The operations of one decode kernel of few query rows."""
     rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
@@ -69,4 +74,4 @@ def few_rows_decode(
         operands={"slot_rows": BLOCK_ROWS},
         item_bytes=ITEM_BYTES,
     )
-    return FewRows(k, s, producer, math, boxes, form)
+    return FewRows(k, s, producer, math, boxes, ahead, form)
