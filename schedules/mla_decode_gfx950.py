@@ -20,15 +20,23 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, key_fragments, refuse
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, wave_rows
 from mlagen.families.mla_decode.gfx950.operations import Decode
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     refuse(k)
+    rows = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
+    if rows == ROWS_32.rows:
+        wide_decode(k, s)
+        return
+
+    shape = ROWS_16
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")
     ahead = slots - 1
@@ -37,18 +45,18 @@ def mla_decode_gfx950(k, s):
     # number in 8, which the swizzle spreads over all banks, for reads by rows and transposed ones.
     spans = k.d_qk * 2 // SPAN
     area = Subtiled(KEYS, SPAN, 8, SPAN, Xor((7, 8, 9), (4, 5, 6)))
-    reads = Reads([key_fragments()] * spans, 16, "keys x columns, read by ds_read_b128")
+    reads = Reads([shape.key_fragments()] * spans, 16, "keys x columns, read by ds_read_b128")
     KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * spans, reads=reads)
 
     # Vector registers, 256 a lane: 4 temporaries, these, 15 or so of row state and addresses.
     entry = s.entry("work item", temporaries=4)
-    s.registers.tile("S", KEYS // 4, "scores S^T = K Q^T, then P at its start")
-    s.registers.tile("O", k.d_v // 4, "output accumulator O^T")
-    s.registers.tile("Q", k.d_qk // 8, "queries")
+    s.registers.tile("S", shape.score_registers, "scores S^T = K Q^T, then P at its start")
+    s.registers.tile("O", k.d_v // shape.parts, "output accumulator O^T")
+    s.registers.tile("Q", k.d_qk // shape.parts // 2, "queries")
     what = f"{band} fragments on their way to their products"
     s.registers.share("BAND", ("KB", 4 * band, f"K: {what}"), ("VB", 4 * band, f"V: {what}"))
 
-    decode = Decode(k, s, entry, KV)
+    decode = Decode(k, s, entry, KV, shape)
     waves = roles(all=range(WAVES))
 
     with prologue():

@@ -12,7 +12,7 @@ from mlagen.dsl import Tile, Value
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen import derive as deriving
-from mlagen.targets.nvidia.codegen import proof as proving
+from mlagen.targets.nvidia.codegen import tracks
 from mlagen.targets.nvidia.codegen.derive import derive
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
@@ -135,7 +135,7 @@ def test_empty_items_need_a_meeting(made, loops, monkeypatch):
     def hurried(loop, counts):
         return (one for one in walk(loop, counts) if one.section != "empty")
 
-    monkeypatch.setattr(proving, "walk", hurried)
+    monkeypatch.setattr(tracks, "walk", hurried)
     problems = quick(made, loops)
     assert problems and "store_sum" in problems[0], problems
 

@@ -1,11 +1,4 @@
-"""What the host passes to MLA decode on gfx950, which problems there is a kernel for, and where a
-lane holds what.
-
-v_mfma_f32_16x16x32_bf16, lane l (CDNA4 ISA guide, matrix instruction layouts): operand A row
-l % 16, B column l % 16, k = 8 * (l / 16) + 0..7; result column l % 16, register r is row
-4 * (l / 16) + r. Here S^T = K Q^T and O^T = V^T P: a lane has one query row, and its scores of
-32 keys, packed, are its P.
-"""
+"""What the host passes to MLA decode on gfx950, and which problems there is a kernel for."""
 
 from __future__ import annotations
 
@@ -13,13 +6,11 @@ from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl.lds import Fragment
 
-ROWS, STEP = 16, 32  # rows of an operand, products that an instruction adds
 KEYS = 32  # keys a tile
 BF16 = 2
 SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
-WAVES = 4  # of a workgroup: 16 query rows each
+WAVES = 4  # of a workgroup, each with query rows of its own
 
 
 def refuse(k: MlaDecodeConfig) -> None:
@@ -33,12 +24,24 @@ def refuse(k: MlaDecodeConfig) -> None:
             )
 
 
+def query_rows(k: MlaDecodeConfig) -> int:
+    """Query rows that have the same keys: of all new tokens, where there is one KV head."""
+    return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
+
+
+def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
+    """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
+    share keys."""
+    return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
+
+
 def signature(k: MlaDecodeConfig) -> Signature:
     """One workgroup a work item (`mlagen.families.mla_decode.plan`).
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
-    partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units, of items that are
-    a part of their sequence. `lse_stride`: elements of lse from head to head.
+    partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
+    are a part of their sequence, with as many rows as a workgroup has. `lse_stride`: elements of
+    lse from head to head.
     """
     return Signature(
         pack(
@@ -59,39 +62,3 @@ def signature(k: MlaDecodeConfig) -> Signature:
         grid=(("items", 1),),
         block=(64 * WAVES, 1, 1),
     )
-
-
-def key_fragments() -> list[Fragment]:
-    """A span of K as operand A of S^T = K Q^T, 16 bytes a read: by step of 32 columns, then by 16
-    keys."""
-
-    def fragment(step: int, block: int) -> Fragment:
-        return lambda lane: (
-            ROWS * block + lane % ROWS,
-            BF16 * STEP * step + 16 * (lane // ROWS),
-        )
-
-    return [
-        fragment(step, block)
-        for step in range(SPAN // BF16 // STEP)
-        for block in range(KEYS // ROWS)
-    ]
-
-
-def value_fragments() -> list[Fragment]:
-    """A span of V^T as operand A of O^T = V^T P, 8 bytes a transposing read: by 16 columns, then by
-    16 keys. 16 lanes fetch four keys of 16 columns, four lanes a key, and lane j of them receives
-    column j: the keys whose scores its registers of S^T hold."""
-
-    def fragment(columns: int, part: int) -> Fragment:
-        def place(lane: int) -> tuple[int, int]:
-            key, column = divmod(lane % ROWS, 4)
-            return ROWS * part + 4 * (lane // ROWS) + key, BF16 * ROWS * columns + 8 * column
-
-        return place
-
-    return [
-        fragment(columns, part)
-        for columns in range(SPAN // BF16 // ROWS)
-        for part in range(KEYS // ROWS)
-    ]

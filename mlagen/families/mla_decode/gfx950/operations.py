@@ -1,8 +1,8 @@
 """MLA decode on gfx950: the operations a schedule arranges, and the registers they share.
 
-A lane has one query row, its row sum over a quarter of the keys, and a quarter of its output. With
-tiles in their order, M' = max(M, c max S), O and the row sum l follow by exp2(M - M') where the
-maximum of some row moved, P = exp2(c S - M'). M starts at the lowest finite number: a row that
+A lane has one query row, its row sum over a part of the keys, and a part of its output (`Shape`).
+With tiles in their order, M' = max(M, c max S), O and the row sum l follow by exp2(M - M') where
+the maximum of some row moved, P = exp2(c S - M'). M starts at the lowest finite number: a row that
 sees nothing of a tile has -inf minus a number there, which makes P = 0.
 """
 
@@ -12,40 +12,35 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
-from mlagen.families.mla_decode.gfx950.form import (
-    BF16,
-    KEYS,
-    ROWS,
-    SPAN,
-    STEP,
-    signature,
-    value_fragments,
-)
+from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES, signature
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
 
-FRAGMENT = 4  # registers of an operand
-MFMA = "v_mfma_f32_16x16x32_bf16"
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
 
 class Decode:
     """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
-    bands KB and VB."""
+    bands KB and VB. `accumulated`: quads of O in accumulation registers."""
 
-    def __init__(self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring) -> None:
+    accumulated: tuple[Regs, ...] = ()
+
+    def __init__(
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, shape: Shape
+    ) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
+        self.shape = shape
         s.signature = signature(k)
         self.arguments = argument_registers(s, s.signature)
-        self.values = plan_reads(ring.areas[0].layout, value_fragments(), 8)
+        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         self.page = s.registers.block(
             "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
@@ -71,7 +66,7 @@ class Decode:
             "limit": (
                 "LIMIT",
                 1,
-                "keys that the row sees, from the item's first, less 4 * quarter",
+                f"keys that the row sees, from the item's first, less 4 * {self.shape.part}",
             ),
             "key_base": ("KBASE", 1, "where this lane reads K in a slot"),
             "value_base": ("VBASE", 1, "where this lane reads V in a slot"),
@@ -81,7 +76,7 @@ class Decode:
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
         if self.k.window:
-            what = "keys of the item before the row's first one, less 4 * quarter"
+            what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
         return {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
@@ -129,8 +124,8 @@ class Decode:
             "wave": self.entry.wave,
             "tiles": self.entry.tiles,
             "temp": self.entry.temp,
-            "S": self.tiles["S"].regs(),
             "O": self.tiles["O"].regs(),
+            "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
@@ -145,9 +140,14 @@ class Decode:
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
-            "slot_rows": BLOCK_ROWS,
-            "query_row": _map(lambda thread: ROWS * (thread // 64) + thread % ROWS),
-            "quarter": _map(lambda thread: thread % 64 // ROWS),
+            "slot_rows": WAVES * self.shape.rows,
+            "query_row": _map(self.shape.query_row),
+            "part_name": self.shape.part,
+            "row_part": _map(self.shape.part_of),
+            "swaps": self.shape.swaps,
+            "part_bytes": 8 * (self.shape.parts - 1),
+            "step_bytes": self.shape.step * BF16,
+            "quad_bytes": self.shape.key(QUAD) * BF16,
             "fetched_row": dma.row.moves(),
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
@@ -156,7 +156,13 @@ class Decode:
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
             "scale": self.arguments["scale_log2e"],
+            **self.more,
         }
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """What the templates of other shapes may name besides."""
+        return {}
 
     # ---- once a workgroup -------------------------------------------------------------------
 
@@ -185,13 +191,13 @@ class Decode:
             defines=(self.page.at(tile),),
         )  # fmt: skip
 
-    def qk(self, tile: Tile) -> None:
-        """S = K Q^T, both blocks of 16 keys in turn."""
-        blocks = KEYS // ROWS
+    def qk(self, tile: Tile) -> Operation:
+        """S = K Q^T, the blocks of keys in turn."""
+        shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
-            step, block = divmod(fragment, blocks)
-            target = self.tiles["S"].regs().part(block, FRAGMENT)
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
+            step, block = divmod(fragment, shape.key_blocks)
+            target = self.tiles["S"].regs(at.phase).part(block, shape.result)
             return {
                 "target": target,
                 "a": self._part("KB", fragment),
@@ -199,8 +205,8 @@ class Decode:
                 "c": target if step else 0,
             }
 
-        self._products(
-            "qk", tile, product, self._key_reads, self.k.d_qk // STEP * blocks,
+        return self._products(
+            "qk", tile, product, self._key_reads, self.k.d_qk // shape.step * shape.key_blocks,
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
 
@@ -213,26 +219,49 @@ class Decode:
 
     def softmax(self, tile: Tile) -> None:
         """The tile's P, packed; O and l follow the maximum where it moved."""
-        uses = (Value("S", tile),)
-        rows = [ROWS * (r // 4) + r % 4 for r in range(KEYS // 4)]
+        self.mask(tile)
+        self.maximum(tile)
+        self.rescale(tile)
+        self.exponent(tile)
+
+    def mask(self, tile: Tile) -> None:
+        """Scores of keys that a row does not see become -inf."""
+        rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
         for name in ("mask", "mask_start") if self.k.window else ("mask",):
-            self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
-        self._record("maximum", tile, uses=uses)
-        self._record("rescale", tile, guarded=True)
-        self._record("exponent", tile, uses=uses)
+            self._record(
+                name, tile, lambda at: {"rows": rows}, uses=(Value("S", tile),), guarded=True
+            )
 
-    def pv(self, tile: Tile) -> None:
+    def maximum(self, tile: Tile) -> Operation:
+        """The rows' maxima, and whether one moved."""
+        return self._record("maximum", tile, uses=(Value("S", tile),))
+
+    def rescale(self, tile: Tile) -> Operation:
+        """O and l follow the maxima, where one moved."""
+        return self._record("rescale", tile, guarded=True)
+
+    def exponent(self, tile: Tile) -> Operation:
+        """P, its sum, and P packed."""
+        return self._record("exponent", tile, uses=(Value("S", tile),))
+
+    def pv(self, tile: Tile) -> Operation:
         """O += V^T P."""
-        p = self.tiles["S"].regs().part(0, FRAGMENT)
+        shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
-            target = self.tiles["O"].regs().part(fragment, FRAGMENT)
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
+            block, step = shape.value_product(fragment)
+            target = self._output(block)
+            p = self.tiles["S"].regs(at.phase).part(step, FRAGMENT)
             return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
 
-        self._products(
-            "pv", tile, product, self._value_reads, self.k.d_v // ROWS,
+        return self._products(
+            "pv", tile, product, self._value_reads, self.k.d_v // shape.rows * shape.value_steps,
             uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
+
+    def _output(self, block: int) -> Regs:
+        """O of a block of columns, as many as the wave has rows."""
+        return self.tiles["O"].regs().part(block, self.shape.result)
 
     # ---- LDS --------------------------------------------------------------------------------
 
@@ -270,19 +299,23 @@ class Decode:
         area, number = divmod(fragment, len(self.ring.areas[0].plan.reads))
         base, offset = self.ring.areas[area].plan.reads[number]
         at = self.ring.areas[area].start + offset
-        return [(self._part("KB", fragment), self.lane["address"][base], at)]
+        return [(self._part("KB", fragment), self._addresses("key")[base], at)]
 
     def _value_reads(self, fragment: int) -> Reading:
-        """Those of a fragment of V: its keys in two parts."""
-        parts = KEYS // ROWS
+        """Those of a fragment of V: its keys in two halves."""
+        parts = FRAGMENT // HALF
         area, first = divmod(parts * fragment, len(self.values.reads))
         found = []
         for part in range(parts):
             base, offset = self.values.reads[first + part]
-            target = self._part("VB", fragment).part(part, FRAGMENT // parts)
+            target = self._part("VB", fragment).part(part, HALF)
             at = self.ring.areas[area].start + offset
-            found.append((target, self.lane["address"][base], at))
+            found.append((target, self._addresses("value")[base], at))
         return found
+
+    def _addresses(self, name: str) -> Regs:
+        """Where this lane reads K ("key") or V ("value") in this tile's slot."""
+        return self.lane["address"]
 
     def _reads(self, name: str, plan: ReadPlan, reads: Any) -> Any:
         """This tile's addresses, and the first fragments."""
@@ -290,6 +323,7 @@ class Decode:
         def context(at: Binding) -> dict[str, Any]:
             return {
                 "base": self.lane[f"{name}_base"],
+                "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
                 "mnemonic": MNEMONICS[plan.width],
@@ -302,22 +336,22 @@ class Decode:
 
     def _products(
         self, name: str, tile: Tile, product: Any, reads: Any, fragments: int, **more: Any
-    ) -> None:
+    ) -> Operation:
         """The products of a tile's fragments, each followed by the reads of the fragment that takes
         its registers."""
 
         def context(at: Binding) -> dict[str, Any]:
             ahead = self.band
             return {
-                "mfma": MFMA,
+                "mfma": self.shape.mfma,
                 "mnemonic": MNEMONICS[16 if name == "qk" else 8],
                 "products": [
-                    product(n) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
+                    product(n, at) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
                     for n in range(fragments)
                 ],
             }
 
-        self._record(
+        return self._record(
             name, tile, context, template="products", folder="prefill", access=self._read(tile),
             **more,
         )  # fmt: skip
@@ -327,12 +361,13 @@ class Decode:
         folder: str = "mla_decode", **more: Any,
     ) -> Operation:  # fmt: skip
         def supply(at: Binding) -> Mapping[str, Any]:
-            return {**self.operands, **(context(at) if context else {})}
+            scores = self.tiles["S"].regs(at.phase)
+            return {**self.operands, "S": scores, **(context(at) if context else {})}
 
         return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
 
-    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> None:
-        record(self._operation(name, tile, context, **more))
+    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, context, **more))
 
 
 MNEMONICS = {16: "ds_read_b128", 8: "ds_read_b64_tr_b16"}

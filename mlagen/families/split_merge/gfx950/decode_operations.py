@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.split_work import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
@@ -34,7 +34,8 @@ def refuse(k: MlaDecodeMergeConfig) -> None:
 
 
 def signature(k: MlaDecodeMergeConfig) -> Signature:
-    """One workgroup a merge of the plan; tensors as in `split_merge.decode_problem`."""
+    """One workgroup a merge of the plan; tensors as in `split_merge.decode_problem`, but for the
+    rows of a slot: 64, or the `slot_rows` that the workgroups which left them have."""
     return Signature(
         pack(
             ("merges", "pointer:int32", "read"),
@@ -43,6 +44,7 @@ def signature(k: MlaDecodeMergeConfig) -> Signature:
             ("o", f"pointer:{k.output_dtype}", "write"),
             ("lse", "pointer:fp32", "write"),
             ("lse_stride", "u32", "value"),
+            ("slot_rows", "u32", "value"),
         ),
         grid=(("merges", 1),),
         block=(64 * MERGE_WARPS, 1, 1),
@@ -75,6 +77,8 @@ class DecodeMerge:
                 ("rows", "ROWS", 1, "rows of the row block; 0 where the wave has no line", 1),
                 ("buffer", "SRD", 4, "buffer resource of the next part's O, then of O", 4),
                 ("lse_buffer", "SRDLSE", 4, "buffer resource of its LSE, then of the LSE", 4),
+                ("slot_bytes", "SLOTO", 1, "bytes of a slot's O", 1),
+                ("slot_lse_bytes", "SLOTLSE", 1, "bytes of a slot's LSE", 1),
                 ("scratch", "TMP", 4, "scalar temporaries", 2),
             )
         }
@@ -99,7 +103,6 @@ class DecodeMerge:
             "heads": k.num_heads,
             "waves": MERGE_WARPS,
             "merge_shift": MERGE_BYTES.bit_length() - 1,
-            "slot_rows": BLOCK_ROWS,
             "part_row_bytes": k.d_v * FP32,
             "output_row_bytes": k.d_v * 2,
             "line_shift": (k.d_v * FP32 // LINES_A_ROW).bit_length() - 1,

@@ -29,7 +29,7 @@ def plan(schedule: PipelineSchedule) -> tuple[list[Loop], PipelineProof]:
         for step in [s for s in reversed(loop.operations) if s.name in OPTIONAL]:
             tried, alike = without(schedule, loops[at], step)
             if alike:
-                prover.leave_out(loops[at], tried, step)
+                prover.tracks.leave_out(loops[at], tried, step)
             # Nothing comes of a wait that told nobody anything: all goes on as it was proved.
             if not (alike and id(step) in idle):
                 proof = prover.prove([*loops[:at], tried, *loops[at + 1 :]], quick=True)
