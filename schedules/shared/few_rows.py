@@ -20,6 +20,7 @@ from mlagen.dsl import epilogue, prologue, schedule, tiles
 @schedule(problem=LatentProblem, target="sm_90a")
 def few_rows(k, s, operations):
     """The schedule of `operations(k, s, producer, math, boxes, ahead)`."""
+    s.choice("persistent", 0, comment="a block takes one work item")
     boxes = s.choice("boxes", 9, 3, comment="tiles of 64 columns that share a barrier")
     slots = s.choice("slots", 2, comment="tiles of keys in SMEM")
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),

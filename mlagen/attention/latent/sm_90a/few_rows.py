@@ -27,6 +27,7 @@ from mlagen.dsl import (
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
 
+
 def item_rows(k: LatentProblem) -> int:
     """Query rows of a work item: heads of all new tokens, or of one token and a KV head."""
     return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.num_heads // k.num_kv_heads

@@ -1,4 +1,4 @@
-"""MLA decode on Hopper: the operations of `Seesaw`, and of `FewRows`, over a paged cache and planned
+"""MLA decode on Hopper: the operations of `Seesaw` and of `FewRows` over a paged cache and planned
 work items."""
 
 from __future__ import annotations
@@ -54,7 +54,17 @@ def mla_decode(
     return Seesaw(k, s, left, right, feeder, knobs, form)
 
 
-FEW = ("setup", "load_queries", "look_up", "prefetch", "softmax", "zero_tail", "finish", "copy", "gather")
+FEW = (
+    "setup",
+    "load_queries",
+    "look_up",
+    "prefetch",
+    "softmax",
+    "zero_tail",
+    "finish",
+    "copy",
+    "gather",
+)
 
 
 def few_rows_decode(

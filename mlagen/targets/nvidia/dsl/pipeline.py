@@ -223,8 +223,8 @@ class PipelineSpace:
         leader: bool = False,
     ) -> WarpRole:
         """Declare the next warpgroups, or warps, as a role. `registers`: what each of its threads
-        uses, of whole warpgroups only; 0: the launch's share, for roles by warps. `leader`: of a CTA pair, in the
-        first block alone."""
+        uses, of whole warpgroups only; 0: the launch's share, for roles by warps. `leader`: of a
+        CTA pair, in the first block alone."""
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 0 or warps < 0 or not (warpgroups or warps):
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
