@@ -19,14 +19,18 @@ from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 @schedule(problem=LatentProblem, target="sm_90a")
 def few_rows(k, s, operations):
-    """The schedule of `operations(k, s, producer, math, boxes, ahead)`."""
+    """The schedule of `operations(k, s, producer, math, feeder, boxes, ahead)`."""
     s.choice("persistent", 0, comment="a block takes one work item")
-    boxes = s.choice("boxes", 9, 3, comment="tiles of 64 columns that share a barrier")
+    converted = k.cache_dtype != "bf16"
+    boxes = s.choice("boxes", *((2,) if converted else (9, 3)),
+                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
     slots = s.choice("slots", 2, comment="tiles of keys in SMEM")
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    math = s.role("math", warpgroups=1, registers=256)
+    # Three warpgroups begin with 168 registers a thread.
+    math = s.role("math", warpgroups=1, registers=232 if converted else 256)
+    feeder = s.role("feeder", warpgroups=1, registers=96) if converted else None
     producer = s.role("producer", warps=1 if single else 4, single=single)
 
     # SMEM: Q, a ring of tiles of 64 keys, P, and what warps exchange.
@@ -38,7 +42,7 @@ def few_rows(k, s, operations):
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
-    d = operations(k, s, producer, math, boxes, ahead)
+    d = operations(k, s, producer, math, feeder, boxes, ahead)
 
     with prologue(math):
         d.find(math)
@@ -61,3 +65,10 @@ def few_rows(k, s, operations):
         d.fetch_tile(i)
         d.prefetch(i)
         d.look_up(i)
+
+    if feeder:
+        with prologue(feeder):
+            d.find(feeder)
+        for i in tiles(feeder):
+            d.convert(i)
+            d.pass_back(i - 1)

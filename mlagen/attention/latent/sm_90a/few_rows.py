@@ -25,7 +25,16 @@ from mlagen.dsl import (
     copy,
 )
 from mlagen.errors import ScheduleError
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
+from mlagen.targets.nvidia.dsl import (
+    Pipeline,
+    PipelineSpace,
+    TmaTile,
+    WarpRole,
+    acquire,
+    release,
+)
+FEEDER = 128  # threads that convert e4m3
+WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
 
 
 def item_rows(k: LatentProblem) -> int:
@@ -35,7 +44,8 @@ def item_rows(k: LatentProblem) -> int:
 
 def is_few(k: LatentProblem) -> bool:
     """Whether keys as rows can serve a problem: its rows of Q are few, and all numbers bf16."""
-    return item_rows(k) <= MOST_ROWS and k.dtype == k.cache_dtype == "bf16"
+    stored = k.cache_dtype in ("bf16", "fp8_e4m3")
+    return item_rows(k) <= MOST_ROWS and k.dtype == "bf16" and stored
 
 
 class FewRows(KeysAsRows):
@@ -49,11 +59,18 @@ class FewRows(KeysAsRows):
         s: PipelineSpace,
         producer: WarpRole,
         math: WarpRole,
+        feeder: WarpRole | None,
         boxes: int,
         ahead: int,
         form: Form,
     ) -> None:
         self.producer, self.boxes, self.paged = producer, boxes, PagedCopy.of(k)
+        self.feeder = feeder
+        if feeder and (feeder.threads != FEEDER or boxes != 2):
+            raise ScheduleError(
+                f"role {feeder.name!r} has {feeder.threads} threads, boxes={boxes}",
+                hint="a warpgroup makes two tiles of bf16 of 128 columns of e4m3: boxes=2",
+            )
         self.ahead, self.looked_up = ahead, max(ahead, 1) + 1
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -71,8 +88,12 @@ class FewRows(KeysAsRows):
             "item_bytes": form.item_bytes,
             "row_major_bits": self.supply["row_bits"],
             "column_major_bits": self.supply["column_bits"],
+            "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
         }
+
+    def _moved(self) -> tuple[Pipeline, ...]:
+        return (*self.fetched_by, *(self.cache if self.feeder else ()))
 
     def _query_rows(self) -> int:
         return -(-item_rows(self.k) // 8) * 8
@@ -86,13 +107,41 @@ class FewRows(KeysAsRows):
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
         )
+        parts = [keys[first : first + self.boxes] for first in range(0, len(keys), self.boxes)]
+        if self.feeder:
+            self._converted(s, parts)
+            return
+        self.cache = self.fetched_by = tuple(
+            s.smem.pipeline(
+                f"keys {n}", *tiles, producer=fetches.name, consumer=math.name,
+                releases=len(math.warps), producer_threads=self.paged.producer_threads,
+            )
+            for n, tiles in enumerate(parts)
+        )  # fmt: skip
+
+    def _converted(self, s: PipelineSpace, parts: list[list[TmaTile]]) -> None:
+        """Pipelines of e4m3 numbers, in the first of the tiles that become bf16 in place, which the
+        math warpgroup gives back; and of those tiles."""
+        feeder, math = self.feeder, self.math
+        assert feeder
         self.cache = tuple(
             s.smem.pipeline(
-                f"keys {first // self.boxes}", *keys[first : first + self.boxes],
-                producer=fetches.name, consumer=math.name, releases=len(math.warps),
+                f"keys {n}", *tiles, producer=feeder.name, consumer=math.name,
+                releases=len(math.warps), producer_threads=feeder.threads, by_warps="fenced",
+            )
+            for n, tiles in enumerate(parts)
+        )  # fmt: skip
+        raw = [
+            s.smem.tile(f"R{n}", "cache", rows=TILE, row_bytes=128, slots=self.slots, over=tiles[0])
+            for n, tiles in enumerate(parts)
+        ]
+        self.fetched_by = tuple(
+            s.smem.pipeline(
+                f"raw {n}", tile, producer=self.producer.name, consumer=feeder.name,
+                releases=len(feeder.warps), within=self.cache[n],
                 producer_threads=self.paged.producer_threads,
             )
-            for first in range(0, len(keys), self.boxes)
+            for n, tile in enumerate(raw)
         )  # fmt: skip
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
@@ -102,6 +151,8 @@ class FewRows(KeysAsRows):
             ("page", ".b32", count * self.paged.lookups, f"pages of the next {count} tiles"),
             ("ahead", ".b32", count, "tile to look up next, and before the loop those after it"),
             *([unseen] if self.slanted else []),
+            *([("raw", ".b32", len(self.cache) * WORDS, "e4m3 numbers of a tile")]
+              if self.feeder else []),
         ]
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
@@ -138,13 +189,22 @@ class FewRows(KeysAsRows):
         fetches, math = self.producer.name, self.math.name
         names = [pipeline.name for pipeline in self.cache]
         valued = [self.cache[n].name for n in range(len(self.cache)) if self._values(n)]
+        arriving = [pipeline.name for pipeline in self.fetched_by]
+        feeds = by(
+            self.feeder.name, *(f"read_e4m3 {raw}" for raw in arriving), "meet",
+            *(f"copy {name}" for name in names),
+        ) if self.feeder else ()  # fmt: skip
         return PipelineOrder(
-            before=(*by(fetches, "setup"), *by(math, "setup", "clear")),
+            before=(*by(fetches, "setup"), *(by(self.feeder.name, "setup") if self.feeder else ()),
+                    *by(math, "setup", "clear")),
             tiles=(
-                *by(fetches, "load_queries", *(f"copy {name}" for name in names), "look_up"),
+                *by(fetches, "load_queries", *(f"copy {name}" for name in arriving), "look_up"),
+                *feeds,
                 *by(math, *(f"qk {name}" for name in names), "softmax",
-                    *(() if self.paged.producer_threads else ("zero_tail",)), "rescale",
+                    *(("zero_tail",) if self._zeroes_tail else ()), "rescale",
                     *(f"pv {name}" for name in valued), *(f"release {name}" for name in names)),
+                *(by(self.feeder.name, *(f"release {name}" for name in arriving))
+                  if self.feeder else ()),
             ),
             after=by(math, "store_sum", "finish"),
             hints=frozenset({"prefetch"}),
@@ -155,7 +215,8 @@ class FewRows(KeysAsRows):
     def find(self, role: WarpRole) -> None:
         """Find this block's work item and its number of tiles; in the producer also where the first
         two of them lie."""
-        self._record("setup", None, role=role, fetches=role is self.producer)
+        self._record("setup", None, role=role, fetches=role is self.producer,
+                     scores=role is self.math)  # fmt: skip
 
     def load_queries(self, tile: Tile, *, when: bool = True) -> None:
         """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
@@ -165,7 +226,7 @@ class FewRows(KeysAsRows):
 
     def fetch_tile(self, tile: Tile) -> None:
         """Fetch the tile's columns."""
-        for pipeline in self.cache:
+        for pipeline in self.fetched_by:
             copy(pipeline, tile)
 
     def look_up(self, tile: Tile) -> None:
@@ -179,6 +240,22 @@ class FewRows(KeysAsRows):
             self._record("prefetch", tile, role=self.producer, columns=columns, distance=self.ahead,
                          places=self.supply["pages"][self.ahead])  # fmt: skip
 
+    def convert(self, tile: Tile) -> None:
+        """Convert the tile's e4m3 numbers to bf16 in place: all warps read theirs to registers,
+        then write."""
+        for n, raw in enumerate(self.fetched_by):
+            self._record("read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=self.feeder,
+                         narrow=len(self.cache[n].tiles) == 1, words=self._words(n),
+                         uses=(Value(raw.name, tile),), defines=(Value(f"numbers {n}"),))  # fmt: skip
+        self._record("meet", tile, role=self.feeder, joins=True)
+        for columns in self.cache:
+            copy(columns, tile)
+
+    def _words(self, group: int) -> list[str]:
+        """A thread's e4m3 numbers of the columns of a barrier."""
+        held: list[str] = self.supply["raw"][WORDS * group : WORDS * (group + 1)]
+        return held
+
     # ---- a tile -----------------------------------------------------------------------------
 
     def qk(self, tile: Tile) -> None:
@@ -190,9 +267,8 @@ class FewRows(KeysAsRows):
             )  # fmt: skip
 
     def zero_tail(self, tile: Tile) -> None:
-        """Set rows past the sequence's end to 0 in SMEM: P is 0 there, but 0 * NaN is not. Rows
-        that are fetched one by one are 0 already."""
-        if self.paged.producer_threads:
+        """Set rows past the sequence's end to 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        if not self._zeroes_tail:
             return
         held = tuple(Value(self.cache[n].name, tile) for n in self._valued)
         self._record("zero_tail", tile, uses=held, defines=held, joins=True, guarded=True)
@@ -207,9 +283,22 @@ class FewRows(KeysAsRows):
             )  # fmt: skip
 
     def give_back(self, tile: Tile) -> None:
-        """Give the tile's columns back to the producer."""
+        """Give the tile's columns back to who filled them."""
         for pipeline in self.cache:
             release(pipeline, tile)
+
+    def pass_back(self, tile: Tile) -> None:
+        """Give the tile's place back to the producer, where the math warpgroup is done with it:
+        the tile after the next one may have it."""
+        for pipeline, raw in zip(self.cache, self.fetched_by, strict=True):
+            acquire(pipeline, tile + self.slots)
+            release(raw, tile)
+
+    @property
+    def _zeroes_tail(self) -> bool:
+        """Whether rows past a sequence's end must become 0. Those that are fetched one by one are
+        0 already, and e4m3 is finite here."""
+        return not (self.paged.producer_threads or self.feeder)
 
     # ---- columns ----------------------------------------------------------------------------
 
@@ -227,8 +316,11 @@ class FewRows(KeysAsRows):
         return [n for n in range(len(self.cache)) if self._values(n)]
 
     def _mover(self, pipeline: Pipeline) -> Any:
-        columns = self._columns(self.cache.index(pipeline))
-        boxes = [(self.keys[n][0], COLUMNS * n) for n in columns]
+        converted = self.feeder is not None and pipeline in self.cache
+        n = (self.cache if pipeline in self.cache else self.fetched_by).index(pipeline)
+        boxes = [(tile, COLUMNS * column)
+                 for tile, column in zip(pipeline.tiles, self._columns(n), strict=False)]  # fmt: skip
+        template = "gather" if self.paged.producer_threads else "copy"
 
         def mover(kind: str, tile: Tile) -> Operation:
             access = Access(kind, RingTile(pipeline.name, tile))  # type: ignore[arg-type]
@@ -236,8 +328,11 @@ class FewRows(KeysAsRows):
                 return Operation("release", "pipeline/release.ptx.j2", tile,
                                  lambda at: {"pipeline": pipeline}, access=access)  # fmt: skip
             return self._operation(
-                "copy", tile, access=access, pipeline=pipeline, boxes=boxes, role=self.producer,
-                template="gather" if self.paged.producer_threads else "copy",
+                "copy", tile, access=access, pipeline=pipeline, boxes=boxes,
+                role=self.feeder if converted else self.producer,
+                template="convert" if converted else template,
+                uses=(Value(f"numbers {n}"),) if converted else (),
+                words=self._words(n) if converted else (),
                 places=self.supply["pages"][0],
             )  # fmt: skip
 

@@ -92,8 +92,12 @@ class KeysAsRows:
         }  # fmt: skip
         s.signature, s.symbol = form.signature, form.symbol
         s.plain = self._plain()
-        for pipeline in self.cache:
+        for pipeline in self._moved():
             bind(pipeline, self._mover(pipeline))
+
+    def _moved(self) -> tuple[Pipeline, ...]:
+        """Pipelines that are filled by `copy`."""
+        return self.cache
 
     def _query_rows(self) -> int:
         return query_rows(self.k, self.stored)

@@ -56,6 +56,7 @@ def mla_decode(
 
 FEW = (
     "setup",
+    "meet",
     "load_queries",
     "look_up",
     "prefetch",
@@ -72,6 +73,7 @@ def few_rows_decode(
     s: PipelineSpace,
     producer: WarpRole,
     math: WarpRole,
+    feeder: WarpRole | None,
     boxes: int,
     ahead: int,
 ) -> FewRows:
@@ -80,8 +82,11 @@ def few_rows_decode(
     form = Form(
         signature(k, s.roles[-1].warps.stop * 32, rows=rows),
         SYMBOL,
-        templates={name: f"few_rows/{name}.ptx.j2" for name in FEW},
+        templates={
+            **{name: f"few_rows/{name}.ptx.j2" for name in FEW},
+            **{name: f"latent/{name}.ptx.j2" for name in ("read_e4m3", "convert")},
+        },
         operands={"slot_rows": BLOCK_ROWS},
         item_bytes=ITEM_BYTES,
     )
-    return FewRows(k, s, producer, math, boxes, ahead, form)
+    return FewRows(k, s, producer, math, feeder, boxes, ahead, form)
