@@ -37,6 +37,8 @@ def few_rows(k, s, operations):
     for tensor, name, height, count in (("q", "Q", rows, 1), ("cache", "K", 64, slots)):
         for n in range(k.d_qk // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=height, row_bytes=128, slots=count)
+    for n in range(-(-k.d_qk // 128) if converted else 0):
+        s.smem.tile(f"R{n}", "cache", rows=64, row_bytes=128, slots=1)
     s.smem.room("P", 128 * rows)
     s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
 
@@ -71,4 +73,3 @@ def few_rows(k, s, operations):
             d.find(feeder)
         for i in tiles(feeder):
             d.convert(i)
-            d.pass_back(i - 1)

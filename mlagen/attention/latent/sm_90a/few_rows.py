@@ -30,7 +30,6 @@ from mlagen.targets.nvidia.dsl import (
     PipelineSpace,
     TmaTile,
     WarpRole,
-    acquire,
     release,
 )
 FEEDER = 128  # threads that convert e4m3
@@ -101,6 +100,7 @@ class FewRows(KeysAsRows):
     def _tiles(self, s: PipelineSpace) -> None:
         math, fetches = self.math, self.producer
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        keys = keys[: self.k.d_qk // COLUMNS]
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
@@ -120,28 +120,23 @@ class FewRows(KeysAsRows):
         )  # fmt: skip
 
     def _converted(self, s: PipelineSpace, parts: list[list[TmaTile]]) -> None:
-        """Pipelines of e4m3 numbers, in the first of the tiles that become bf16 in place, which the
-        math warpgroup gives back; and of those tiles."""
-        feeder, math = self.feeder, self.math
+        """Pipelines of e4m3 numbers, and of the tiles that become of them."""
+        feeder = self.feeder
         assert feeder
         self.cache = tuple(
             s.smem.pipeline(
-                f"keys {n}", *tiles, producer=feeder.name, consumer=math.name,
-                releases=len(math.warps), producer_threads=feeder.threads, by_warps="fenced",
+                f"keys {n}", *tiles, producer=feeder.name, consumer=self.math.name,
+                releases=len(self.math.warps), producer_threads=feeder.threads, by_warps=True,
             )
             for n, tiles in enumerate(parts)
         )  # fmt: skip
-        raw = [
-            s.smem.tile(f"R{n}", "cache", rows=TILE, row_bytes=128, slots=self.slots, over=tiles[0])
-            for n, tiles in enumerate(parts)
-        ]
+        stored = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"][len(self.keys) :]
         self.fetched_by = tuple(
             s.smem.pipeline(
                 f"raw {n}", tile, producer=self.producer.name, consumer=feeder.name,
-                releases=len(feeder.warps), within=self.cache[n],
-                producer_threads=self.paged.producer_threads,
+                releases=len(feeder.warps), producer_threads=self.paged.producer_threads,
             )
-            for n, tile in enumerate(raw)
+            for n, tile in enumerate(stored)
         )  # fmt: skip
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
@@ -191,7 +186,9 @@ class FewRows(KeysAsRows):
         valued = [self.cache[n].name for n in range(len(self.cache)) if self._values(n)]
         arriving = [pipeline.name for pipeline in self.fetched_by]
         feeds = by(
-            self.feeder.name, *(f"read_e4m3 {raw}" for raw in arriving), "meet",
+            self.feeder.name,
+            *(f"read_e4m3 {raw}" for raw in arriving),
+            *(f"release {raw}" for raw in arriving),
             *(f"copy {name}" for name in names),
         ) if self.feeder else ()  # fmt: skip
         return PipelineOrder(
@@ -203,8 +200,6 @@ class FewRows(KeysAsRows):
                 *by(math, *(f"qk {name}" for name in names), "softmax",
                     *(("zero_tail",) if self._zeroes_tail else ()), "rescale",
                     *(f"pv {name}" for name in valued), *(f"release {name}" for name in names)),
-                *(by(self.feeder.name, *(f"release {name}" for name in arriving))
-                  if self.feeder else ()),
             ),
             after=by(math, "store_sum", "finish"),
             hints=frozenset({"prefetch"}),
@@ -241,13 +236,13 @@ class FewRows(KeysAsRows):
                          places=self.supply["pages"][self.ahead])  # fmt: skip
 
     def convert(self, tile: Tile) -> None:
-        """Convert the tile's e4m3 numbers to bf16 in place: all warps read theirs to registers,
-        then write."""
+        """Convert the tile's e4m3 numbers to bf16: read all to registers, which gives their place
+        back, then write."""
         for n, raw in enumerate(self.fetched_by):
             self._record("read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=self.feeder,
                          narrow=len(self.cache[n].tiles) == 1, words=self._words(n),
                          uses=(Value(raw.name, tile),), defines=(Value(f"numbers {n}"),))  # fmt: skip
-        self._record("meet", tile, role=self.feeder, joins=True)
+            release(raw, tile)
         for columns in self.cache:
             copy(columns, tile)
 
@@ -286,13 +281,6 @@ class FewRows(KeysAsRows):
         """Give the tile's columns back to who filled them."""
         for pipeline in self.cache:
             release(pipeline, tile)
-
-    def pass_back(self, tile: Tile) -> None:
-        """Give the tile's place back to the producer, where the math warpgroup is done with it:
-        the tile after the next one may have it."""
-        for pipeline, raw in zip(self.cache, self.fetched_by, strict=True):
-            acquire(pipeline, tile + self.slots)
-            release(raw, tile)
 
     @property
     def _zeroes_tail(self) -> bool:

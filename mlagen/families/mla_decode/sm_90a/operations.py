@@ -56,7 +56,6 @@ def mla_decode(
 
 FEW = (
     "setup",
-    "meet",
     "load_queries",
     "look_up",
     "prefetch",
