@@ -14,12 +14,13 @@ from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 
-FORMS = ({}, {"boxes": 3})
+FORMS = (({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {}))
 
 
 @pytest.fixture(scope="module", params=FORMS, ids=str)
 def made(request):
-    return load("mla_decode_sm90", None).build(MlaDecodeConfig(num_heads=16), request.param)
+    fields, knobs = request.param
+    return load("mla_decode_sm90", None).build(MlaDecodeConfig(num_heads=16, **fields), knobs)
 
 
 def test_every_wait_is_needed(made):
@@ -59,7 +60,9 @@ def test_a_tile_is_not_given_back_before_its_product(made):
         ({"num_heads": 8, "q_len": 4}, True),
         ({"num_heads": 11, "q_len": 3}, False),
         ({"num_heads": 128, "num_kv_heads": 4, "q_len": 8}, True),
-        ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, False),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, True),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "dtype": "fp8_e4m3"}, False),
+        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, False),
     ],
 )
 def test_rows_and_types_decide_the_form(fields, few):

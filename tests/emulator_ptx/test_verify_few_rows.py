@@ -41,6 +41,10 @@ def built(fields, knobs):
         ({"num_heads": 12, "q_len": 2, "mask": "null", "page_size": 32}, {}),
         ({"num_heads": 24, "num_kv_heads": 2, "q_len": 2}, {}),
         ({"num_heads": 32, "num_kv_heads": 4, "q_len": 2, "page_size": 1}, {}),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, {}),
+        ({"num_heads": 8, "q_len": 2, "cache_dtype": "fp8_e4m3", "page_size": 1}, {}),
+        ({"num_heads": 8, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 16}, {}),
+        ({"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128, "mask": WINDOW}, {}),
     ],
     ids=str,
 )

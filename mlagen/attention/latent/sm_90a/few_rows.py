@@ -34,6 +34,7 @@ from mlagen.targets.nvidia.dsl import (
 )
 FEEDER = 128  # threads that convert e4m3
 WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
+SETS = 2  # of them, in turn
 
 
 def item_rows(k: LatentProblem) -> int:
@@ -146,7 +147,7 @@ class FewRows(KeysAsRows):
             ("page", ".b32", count * self.paged.lookups, f"pages of the next {count} tiles"),
             ("ahead", ".b32", count, "tile to look up next, and before the loop those after it"),
             *([unseen] if self.slanted else []),
-            *([("raw", ".b32", len(self.cache) * WORDS, "e4m3 numbers of a tile")]
+            *([("raw", ".b32", SETS * WORDS, "e4m3 numbers")]
               if self.feeder else []),
         ]
 
@@ -185,12 +186,10 @@ class FewRows(KeysAsRows):
         names = [pipeline.name for pipeline in self.cache]
         valued = [self.cache[n].name for n in range(len(self.cache)) if self._values(n)]
         arriving = [pipeline.name for pipeline in self.fetched_by]
-        feeds = by(
-            self.feeder.name,
-            *(f"read_e4m3 {raw}" for raw in arriving),
-            *(f"release {raw}" for raw in arriving),
-            *(f"copy {name}" for name in names),
-        ) if self.feeder else ()  # fmt: skip
+        feeds = [
+            part for raw, name in zip(arriving, names, strict=True) if self.feeder
+            for part in by(self.feeder.name, f"read_e4m3 {raw}", f"copy {name}", f"release {raw}")
+        ]  # fmt: skip
         return PipelineOrder(
             before=(*by(fetches, "setup"), *(by(self.feeder.name, "setup") if self.feeder else ()),
                     *by(math, "setup", "clear")),
@@ -236,19 +235,23 @@ class FewRows(KeysAsRows):
                          places=self.supply["pages"][self.ahead])  # fmt: skip
 
     def convert(self, tile: Tile) -> None:
-        """Convert the tile's e4m3 numbers to bf16: read all to registers, which gives their place
-        back, then write."""
-        for n, raw in enumerate(self.fetched_by):
+        """Convert the tile's e4m3 numbers to bf16, 128 columns at a time: read them to registers,
+        write them, and give their place back when registers are known to hold them."""
+        for n, (raw, columns) in enumerate(zip(self.fetched_by, self.cache, strict=True)):
             self._record("read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=self.feeder,
-                         narrow=len(self.cache[n].tiles) == 1, words=self._words(n),
-                         uses=(Value(raw.name, tile),), defines=(Value(f"numbers {n}"),))  # fmt: skip
-            release(raw, tile)
-        for columns in self.cache:
+                         narrow=len(columns.tiles) == 1, words=self._words(n),
+                         uses=(Value(raw.name, tile),), defines=(Value(self._numbers(n)),))  # fmt: skip
             copy(columns, tile)
+            release(raw, tile)
+
+    def _numbers(self, group: int) -> str:
+        """What the e4m3 numbers of the columns of a barrier are called."""
+        return f"numbers {group % SETS}"
 
     def _words(self, group: int) -> list[str]:
-        """A thread's e4m3 numbers of the columns of a barrier."""
-        held: list[str] = self.supply["raw"][WORDS * group : WORDS * (group + 1)]
+        """The registers that they are in."""
+        first = WORDS * (group % SETS)
+        held: list[str] = self.supply["raw"][first : first + WORDS]
         return held
 
     # ---- a tile -----------------------------------------------------------------------------
@@ -319,7 +322,7 @@ class FewRows(KeysAsRows):
                 "copy", tile, access=access, pipeline=pipeline, boxes=boxes,
                 role=self.feeder if converted else self.producer,
                 template="convert" if converted else template,
-                uses=(Value(f"numbers {n}"),) if converted else (),
+                uses=(Value(self._numbers(n)),) if converted else (),
                 words=self._words(n) if converted else (),
                 places=self.supply["pages"][0],
             )  # fmt: skip
