@@ -21,6 +21,7 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES,
     KEYS_AS_ROWS,
     SEESAW,
+    SELDOM_MOVED,
     Order,
 )
 from mlagen.errors import ConfigError
@@ -37,6 +38,7 @@ from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
+NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
@@ -44,7 +46,8 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.target != "gfx950":
-        return KEYS_AS_ROWS if manifest.knobs.get("keys_as_rows") else SEESAW
+        few = manifest.knobs.get("keys_as_rows")
+        return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
     return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
 
 
@@ -215,8 +218,12 @@ class MlaDecodeKind(Kind):
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
-        # Smaller tiles: maxima that move in sequences of few tiles besides.
-        late = (3, 4 * TILE + 4, *(n for n in (tile * 2, tile * 3) if tile < TILE))
+        late: tuple[int, ...] = (3, 4 * TILE + 4)
+        more: tuple[Call, ...] = ()
+        if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
+            late += (tile * 2, tile * 3)
+            lengths += tuple(tile * n for n in range(1, most + 2))
+            more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.mask.startswith("sliding"):
             limits += (
@@ -228,6 +235,7 @@ class MlaDecodeKind(Kind):
                 (
                     Call("realistic", {"lengths": lengths}),
                     Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
+                    *more,
                 ),
                 limits,
             )

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import (
+    BY_WAVES,
+    BY_WIDE_WAVES,
     D_V,
     KEYS_AS_ROWS,
     OF_E4M3,
@@ -24,6 +26,7 @@ from mlagen.attention.latent.order import (
     keys_in_registers,
 )
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.inputs import (
@@ -37,10 +40,11 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
 )
-from mlagen.families.mla_sparse.paging import Paging, extent
+from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.splits import groups_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -48,7 +52,6 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 TILE = 64
-SLOT_ROWS = 64  # query rows of a part
 ONE_WARPGROUP = (128, 1, 1)  # threads of a block
 EMPTY_LSE = 0xFF800000  # -inf
 
@@ -67,7 +70,9 @@ GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
 
 
 def order_of(artifact: Artifact) -> Order:
-    """The order in which an artifact's kernel computes: of two warpgroups, or of one."""
+    """The order in which an artifact's kernel computes."""
+    if artifact.manifest.target == "gfx950":
+        return BY_WIDE_WAVES if artifact.manifest.knobs["rows"] == 32 else BY_WAVES
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
@@ -109,7 +114,8 @@ class MlaSparseTrial(Trial):
 
     @property
     def walk(self) -> Walk:
-        return Walk(max(self._tiles(entry) for entry in range(self._lists)), "topk", TILE)
+        tiles = max(self._tiles(entry) for entry in range(self._lists))
+        return Walk(tiles, "topk", self.order.tile)
 
     def planned(self, artifact: Artifact) -> MlaSparseTrial:
         return replace(self, order=order_of(artifact))
@@ -123,7 +129,7 @@ class MlaSparseTrial(Trial):
     def _tiles(self, entry: int) -> int:
         inputs = self.inputs
         at = (entry, 0) if isinstance(inputs, MlaSparseDecodeInputs) else (0, entry)
-        return sum(-(-part.places // TILE) for part in inputs.parts(*at))
+        return sum(-(-part.places // self.order.tile) for part in inputs.parts(*at))
 
     @property
     def splits(self) -> list[tuple[int, ...]]:
@@ -154,22 +160,24 @@ class MlaSparseTrial(Trial):
         queries = inputs.batch * inputs.tokens
         o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
         lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        one = artifact.manifest.block == ONE_WARPGROUP
-        groups = 1 if one else -(-heads // SLOT_ROWS)
+        one, of_unit = artifact.manifest.block == ONE_WARPGROUP, unit_of(artifact.manifest).rows
+        groups = 1 if one else groups_of(heads, of_unit)
         slots = queries * groups * self.given.splits
-        partial_o = np.full((slots, SLOT_ROWS, D_V), np.nan, np.float32)
-        partial_lse = np.full((slots, SLOT_ROWS), np.nan, np.float32)
+        partial_o = np.full((slots, of_unit, D_V), np.nan, np.float32)
+        partial_lse = np.full((slots, of_unit), np.nan, np.float32)
         tensors = {
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
         }  # fmt: skip
         units = queries * groups
         numbers = {
-            **call_numbers(inputs), "splits": self.given.splits, "units": units,
+            **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
             "empty_lse": EMPTY_LSE,
         }  # fmt: skip
-        grid = artifact.manifest.grid[0].size
-        blocks = {"units": units, "blocks": slots if decode else min(self.given.blocks, units)}
+        blocks = {
+            "units": units, "blocks": slots if decode else min(self.given.blocks, units),
+            "splits": self.given.splits,
+        }  # fmt: skip
         args = artifact.manifest.args
         report = launcher.launch(
             artifact,
@@ -179,7 +187,7 @@ class MlaSparseTrial(Trial):
                 for arg in args
                 if not arg.tensor and arg.name not in blocks.keys() - numbers.keys()
             },
-            sizes={grid: blocks[grid]},
+            sizes={each.size: blocks[each.size] for each in artifact.manifest.grid},
         )
         if self.given.splits > 1:
             self._merge(o, lse, partial_o, partial_lse, groups)
@@ -199,8 +207,8 @@ class MlaSparseTrial(Trial):
         heads, tokens = inputs.config.num_heads, inputs.tokens
         sinks = np.full(heads, -np.inf) if inputs.sink is None else inputs.sink.astype(np.float64)
         for unit in range(len(partial_o) // count):
-            query, first = unit // groups, unit % groups * SLOT_ROWS
-            which = np.arange(first, min(heads, first + SLOT_ROWS))
+            query, first = unit // groups, unit % groups * partial_lse.shape[1]
+            which = np.arange(first, min(heads, first + partial_lse.shape[1]))
             rows, sink = len(which), sinks[which]
             own = slice(unit * count, (unit + 1) * count)
             logs = partial_lse[own, :rows].astype(np.float64)
@@ -234,6 +242,7 @@ def call_tensors(inputs: MlaSparseInputs) -> dict[str, Array]:
         "q": inputs.q.reshape(-1, inputs.q.shape[-1]),
         **_pool_tensors("", inputs.pool, inputs.indices, inputs.topk_length, entries),
         "sink": np.full(heads, -np.inf, np.float32) if inputs.sink is None else inputs.sink,
+        "zeros": np.zeros(inputs.config.d_qk, ELEMENT_TYPES["bf16"]),
     }
     if isinstance(inputs, MlaSparseDecodeInputs):
         if inputs.positions is not None and inputs.first_position is not None:
@@ -313,7 +322,7 @@ class MlaSparsePrefillKind(Kind):
         """Lists for every number of tiles that the text tells apart, whole and cut, one after
         another in a block; lists of one key and of none; lists that go on past their length;
         then invalid and repeated indices."""
-        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)), order_of(artifact).tile)
         problem = MlaSparsePrefillConfig.from_fields(artifact.manifest.problem)
         twice = 8 // problem.product_bytes  # tiles, around the ring of keys
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
@@ -324,6 +333,7 @@ class MlaSparsePrefillKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
+                *_by_tiles(artifact, "rows"),
             )
         )  # fmt: skip
 
@@ -359,29 +369,48 @@ class MlaSparseDecodeKind(Kind):
     def covering(self, artifact: Artifact) -> Covering:
         """Lists for every number of tiles that the text tells apart, whole and cut; lists that go
         on past their length; then split ones."""
-        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)), order_of(artifact).tile)
+        shape = {"batch": len(lengths), "topk": max(lengths), "lengths": lengths}
         return Covering(
             (
-                Call("realistic", {"batch": len(lengths), "topk": max(lengths),
-                                   "lengths": lengths, **GAPS}),
+                Call("realistic", {**shape, **GAPS}),
                 Call("randn", {"batch": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
+                *_by_tiles(artifact, "batch"),
             )
         )  # fmt: skip
 
 
-def covering_lengths(most: int) -> tuple[int, ...]:
+def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:
     """Of lists of 0 to `most` + 1 tiles, whole and cut: the last tile of an odd number of them has
     almost all its keys, of an even number a few. Every fourth list of a made-up call names no row
-    at all: it is one more there, so that each number of tiles has keys."""
+    at all: it is one more there, so that each number of tiles has keys. `tile`: keys of one."""
     found: list[int] = []
-    cut = (TILE * n + (n if n % 2 else TILE - n) for n in range(1, most + 2))
-    for length in (0, TILE, 1, *cut, 0, TILE):
-        found += [TILE] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
+    cut = (tile * n + (n if n % 2 else tile - n) for n in range(1, most + 2))
+    for length in (0, tile, 1, *cut, 0, tile):
+        found += [tile] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
         found.append(length)
     return tuple(found)
+
+
+def _by_tiles(artifact: Artifact, entries: str) -> tuple[Call, ...]:
+    """Where code is skipped in some tiles, lists of all numbers of whole tiles: the maximum moves
+    in each tile; then invalid indices are in each, among keys of equal weight. Lists come several
+    times where positions may hide a tile, or the maximum that is kept seldom moves."""
+    manifest, order = artifact.manifest, order_of(artifact)
+    if manifest.target != "gfx950":
+        return ()
+    most, often = max(tile_counts(manifest)) + 1, manifest.problem.get("causal") or order.slack
+    lengths = tuple(order.tile * n for n in range(most + 1)) * (4 if often else 1)
+    shape = {entries: len(lengths), "topk": max(lengths), "lengths": lengths}
+    if manifest.problem.get("extra"):
+        shape["extra_lengths"] = (0,) * len(lengths)
+    return (
+        Call("late_max", {**shape, "pattern": "distinct"}),
+        Call("diffuse", {**shape, "pattern": "invalid"}),
+    )
 
 
 def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:

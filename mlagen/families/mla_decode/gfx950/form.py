@@ -6,6 +6,7 @@ from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Space
 
 KEYS = 32  # keys a tile
 BF16 = 2
@@ -33,6 +34,12 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
     """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
     share keys."""
     return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
+
+
+def rows_of(k: MlaDecodeConfig, s: Space) -> int:
+    """The knob: query rows of a wave."""
+    rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
+    return rows
 
 
 def signature(k: MlaDecodeConfig) -> Signature:

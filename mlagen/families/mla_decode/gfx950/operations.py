@@ -15,10 +15,20 @@ from typing import Any, Literal
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
-from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
+from mlagen.dsl import (
+    Access,
+    Binding,
+    Operation,
+    PlainOrder,
+    Signature,
+    Tile,
+    Value,
+    bind,
+    record,
+)
 from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES, signature
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
-from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
@@ -29,36 +39,59 @@ Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
 class Decode:
     """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
-    bands KB and VB. `accumulated`: quads of O in accumulation registers."""
+    bands KB and VB. `accumulated`: quads of O in accumulation registers.
+
+    What a problem over rows of another kind has of its own are the methods up to `_problem`."""
 
     accumulated: tuple[Regs, ...] = ()
+    looked_up = "PAGE", "page of the row that this lane fetches"
+    templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
-    def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, shape: Shape
-    ) -> None:
+    def __init__(self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
         self.shape = shape
-        s.signature = signature(k)
+        s.signature = self._signature()
         self.arguments = argument_registers(s, s.signature)
         self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
-        self.page = s.registers.block(
-            "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
-        )
-        self.lane = self._lane(s)
-        self.scalars = self._scalars(s)
+        name, what = self.looked_up
+        self.page = s.registers.block(name, 1, what, slots=4, align=1)
+        self.lane = {
+            name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
+            for name, (symbol, count, what) in self._lane().items()
+        }
+        self.scalars = {
+            name: s.registers.scalar(symbol, count, what, align=align)
+            for name, (symbol, count, what, align) in self._scalars().items()
+        }
         s.plain = PlainOrder(
             before=("item", "lanes", "load_queries"),
             tile=(
-                *("find_pages", "copy KV", "read KV", "qk", "read_values"),
-                *(("mask", "mask_start") if k.window else ("mask",)),
+                *self._finding(),
+                *("copy KV", "read KV", "qk", "read_values"),
+                *self._masks(),
                 *("maximum", "rescale", "exponent", "pv"),
             ),
-            after=("normalise", "store_partial", "store"),
+            after=("normalise", *self._storing()),
         )
         bind(ring, self._mover)
 
-    def _lane(self, s: Space) -> dict[str, Regs]:
+    def _signature(self) -> Signature:
+        return signature(self.k)
+
+    def _finding(self) -> tuple[str, ...]:
+        """What looks up where a tile's rows lie."""
+        return ("find_pages",)
+
+    def _masks(self) -> tuple[str, ...]:
+        """What hides scores."""
+        return ("mask", "mask_start") if self.k.window else ("mask",)
+
+    def _storing(self) -> tuple[str, ...]:
+        """What stores a work item's results."""
+        return "store_partial", "store"
+
+    def _lane(self) -> dict[str, tuple[str, int, str]]:
         """Row state and addresses."""
         held = {
             "maximum": ("M", 1, "running maximum M of the row, log2 units"),
@@ -78,12 +111,10 @@ class Decode:
         if self.k.window:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
-        return {
-            name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
-            for name, (symbol, count, what) in held.items()
-        }
+        return held
 
-    def _scalars(self, s: Space) -> dict[str, Regs]:
+    def _scalars(self) -> dict[str, tuple[str, int, str, int]]:
+        """Those of a work item, and temporaries."""
         held = {
             "work": ("WORK", 12, "the work item, as the plan has it", 4),
             "length": ("LENGTH", 1, "keys of the sequence", 1),
@@ -104,9 +135,21 @@ class Decode:
         if self.k.window:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+        return held
+
+    def _problem(self) -> dict[str, Any]:
+        """What templates may name of the problem and of the work item."""
+        k = self.k
         return {
-            name: s.registers.scalar(symbol, count, what, align=align)
-            for name, (symbol, count, what, align) in held.items()
+            "item_bytes": ITEM_BYTES,
+            "plan_shift": TILE.bit_length() - 1,
+            "causal": k.causal,
+            "window": k.window,
+            "by_heads": Divider.of(k.num_heads),
+            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "page_size": k.page_size,
+            "by_page": Divider.of(k.page_size),
+            "last_page": self.arguments["num_blocks"],
         }
 
     @cached_property
@@ -115,6 +158,7 @@ class Decode:
         k = self.k
         dma = self.ring.areas[0].dma
         return {
+            **self._problem(),
             **self.lane,
             **self.scalars,
             "arguments": self.arguments.regs,
@@ -127,18 +171,10 @@ class Decode:
             "O": self.tiles["O"].regs(),
             "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
-            "item_bytes": ITEM_BYTES,
-            "plan_shift": TILE.bit_length() - 1,
             "kv_block": KEYS,
             "kv_shift": KEYS.bit_length() - 1,
-            "causal": k.causal,
-            "window": k.window,
-            "by_heads": Divider.of(k.num_heads),
             "heads": k.num_heads,
             "row_bytes": k.d_qk * BF16,
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
-            "page_size": k.page_size,
-            "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
             "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
@@ -152,7 +188,6 @@ class Decode:
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
             "value_map": self.values.bases[0].moves(),
-            "last_page": self.arguments["num_blocks"],
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
             "scale": self.arguments["scale_log2e"],
@@ -179,8 +214,9 @@ class Decode:
     def store(self) -> None:
         """O and the LSE: to a slot where the item is a part of its sequence, otherwise as they
         are. Rows past the item's last are dropped by the range check."""
-        self._record("store_partial", None, guarded=True)
-        self._record("store", None, guarded=True)
+        ways = self._storing()
+        for name in ways:
+            self._record(name, None, guarded=len(ways) > 1)
 
     # ---- once a tile ------------------------------------------------------------------------
 
@@ -226,11 +262,16 @@ class Decode:
 
     def mask(self, tile: Tile) -> None:
         """Scores of keys that a row does not see become -inf."""
-        rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
-        for name in ("mask", "mask_start") if self.k.window else ("mask",):
+        for name in self._masks():
             self._record(
-                name, tile, lambda at: {"rows": rows}, uses=(Value("S", tile),), guarded=True
-            )
+                name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
+                guarded=True,
+            )  # fmt: skip
+
+    @property
+    def score_keys(self) -> list[int]:
+        """The key of a tile whose score each register of S has, in the first lane of a row."""
+        return [self.shape.key(r) for r in range(self.shape.score_registers)]
 
     def maximum(self, tile: Tile) -> Operation:
         """The rows' maxima, and whether one moved."""
@@ -364,7 +405,10 @@ class Decode:
             scores = self.tiles["S"].regs(at.phase)
             return {**self.operands, "S": scores, **(context(at) if context else {})}
 
-        return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
+        file = template or name
+        return Operation(
+            name, f"{self.templates.get(file, folder)}/{file}.s.j2", tile, supply, **more
+        )
 
     def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
         return record(self._operation(name, tile, context, **more))

@@ -17,12 +17,13 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
+from mlagen.attention.latent.sm_100a.in_tensor import check_roles
 from mlagen.dsl import Tile, Value, bind, by
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill, check_roles
+from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
@@ -92,11 +93,12 @@ class FedPrefill(SparsePrefill):
 
     converts = True
 
-    def _check_rows(self, k: MlaSparsePrefillConfig) -> None:
+    def _row_scales(self, k: MlaSparsePrefillConfig) -> bool:
         form = row_form(k)
         if form is None:
             raise ScheduleError("rows of bf16 are not converted", hint="SparsePrefill copies them")
-        self.stored, self.weighs = form, form.scales == "key"
+        self.stored = form
+        return form.scales == "key"
 
     def _check_roles(self, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
         legal = {softmax.name: (128,)}

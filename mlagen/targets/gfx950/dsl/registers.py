@@ -253,8 +253,8 @@ class Registers:
             raise CapacityError(
                 f"{_FILES[file]} ran out: {name!r} wants {count} more on top of {first}, "
                 f"{first + count} of {self.named} that instructions can name",
-                hint=f"held so far: {held or 'nothing'}; a lane with {self.budget} registers has "
-                f"others: file={'a' if file == 'v' else 'v'!r}",
+                hint=f"held so far: {held or 'nothing'}; matrix operands may be of the other file: "
+                f'file="{"a" if file == "v" else "v"}"',
             )
         self.next[file] = first + count
         return first
