@@ -28,14 +28,9 @@ def few_rows(k, s, operations):
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    feeders = s.choice("feeders", 2, 1, comment="warpgroups that convert e4m3 to bf16") if (
-        converted
-    ) else 0  # fmt: skip
-    # Registers of 512 in all for a thread of each warpgroup, of which the producer keeps its share.
+    # Three warpgroups begin with 168 registers a thread.
     math = s.role("math", warpgroups=1, registers=232 if converted else 256)
-    feeder = s.role("feeder", warpgroups=feeders, registers=96 // feeders + 24 * (feeders - 1)) if (
-        feeders
-    ) else None  # fmt: skip
+    feeder = s.role("feeder", warpgroups=1, registers=96) if converted else None
     producer = s.role("producer", warps=1 if single else 4, single=single)
 
     # SMEM: Q, a ring of tiles of 64 keys, P, and what warps exchange.

@@ -32,7 +32,9 @@ from mlagen.targets.nvidia.dsl import (
     WarpRole,
     release,
 )
-SETS = 2  # of registers for 128 columns of e4m3, in turn
+FEEDER = 128  # threads that convert e4m3
+WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
+SETS = 2  # of them, in turn
 
 
 def item_rows(k: LatentProblem) -> int:
@@ -64,13 +66,11 @@ class FewRows(KeysAsRows):
     ) -> None:
         self.producer, self.boxes, self.paged = producer, boxes, PagedCopy.of(k)
         self.feeder = feeder
-        if feeder and (feeder.threads not in (128, 256) or boxes != 2):
+        if feeder and (feeder.threads != FEEDER or boxes != 2):
             raise ScheduleError(
                 f"role {feeder.name!r} has {feeder.threads} threads, boxes={boxes}",
-                hint="one or two warpgroups make two tiles of bf16 of 128 columns of e4m3: boxes=2",
+                hint="a warpgroup makes two tiles of bf16 of 128 columns of e4m3: boxes=2",
             )
-        # Registers of a thread for 128 columns.
-        self.held_words = TILE * 128 // 4 // feeder.threads if feeder else 0
         self.ahead, self.looked_up = ahead, max(ahead, 1) + 1
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -147,7 +147,7 @@ class FewRows(KeysAsRows):
             ("page", ".b32", count * self.paged.lookups, f"pages of the next {count} tiles"),
             ("ahead", ".b32", count, "tile to look up next, and before the loop those after it"),
             *([unseen] if self.slanted else []),
-            *([("raw", ".b32", SETS * self.held_words, "e4m3 numbers")]
+            *([("raw", ".b32", SETS * WORDS, "e4m3 numbers")]
               if self.feeder else []),
         ]
 
@@ -250,8 +250,8 @@ class FewRows(KeysAsRows):
 
     def _words(self, group: int) -> list[str]:
         """The registers that they are in."""
-        first = self.held_words * (group % SETS)
-        held: list[str] = self.supply["raw"][first : first + self.held_words]
+        first = WORDS * (group % SETS)
+        held: list[str] = self.supply["raw"][first : first + WORDS]
         return held
 
     # ---- a tile -----------------------------------------------------------------------------
