@@ -4,12 +4,15 @@
 |-------------------------------------|-----------------------------------------------------|
 | Q, with the first tile              | S^T = K(i) Q^T, 64 keys x query rows                |
 | fetch K(i), when its place is free  | maxima of all warps; P -> SMEM; O *= alpha          |
-| look up where tile i+2 lies         | O^T += V(i)^T P^T                                   |
+| look up where a later tile lies     | O^T += V(i)^T P^T                                   |
 |                                     | give the place of tile i back                       |
 
-A tile takes the memory system longer than the math warpgroup, which so waits for keys and not for
-itself. Neither loop has code of its own for the first or the last tile: short calls run code that
-no cache holds, and each of its lines is fetched once.
+Tiles of an e4m3 cache arrive in a place of their own. The feeder, one more warpgroup, makes bf16 of
+them, 128 columns at a time, and gives their place back when it has: not when it has only begun to
+read them.
+
+No loop has code of its own for the first or the last tile: short calls run code that no cache
+holds, and each of its lines is fetched once.
 """
 
 from mlagen.attention.latent.sm_90a.few_rows import item_rows

@@ -3,7 +3,8 @@
 The products and the softmax are those of `keys_as_rows`: S^T = K Q^T and O^T += V^T P^T, for up to
 32 query rows of a work item. The keys come from pages, a tile of 64 at a time, into a ring of
 tiles that a producer fills: one thread by TMA, or a warpgroup by cp.async where a page is one row.
-The math warpgroup gives a tile's columns back when its products are done with them.
+The math warpgroup gives a tile's columns back when its products are done with them. Tiles of e4m3
+arrive in one place more, and a third role converts them to bf16.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from mlagen.targets.nvidia.dsl import (
     WarpRole,
     release,
 )
+
 FEEDER = 128  # threads that convert e4m3
 WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
 SETS = 2  # of them, in turn
@@ -43,7 +45,8 @@ def item_rows(k: LatentProblem) -> int:
 
 
 def is_few(k: LatentProblem) -> bool:
-    """Whether keys as rows can serve a problem: its rows of Q are few, and all numbers bf16."""
+    """Whether keys as rows can serve a problem: its rows of Q are few and bf16, its cache is bf16
+    or e4m3 with one scale."""
     stored = k.cache_dtype in ("bf16", "fp8_e4m3")
     return item_rows(k) <= MOST_ROWS and k.dtype == "bf16" and stored
 
@@ -131,7 +134,9 @@ class FewRows(KeysAsRows):
             )
             for n, tiles in enumerate(parts)
         )  # fmt: skip
-        stored = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"][len(self.keys) :]
+        stored = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"][
+            len(self.keys) :
+        ]
         self.fetched_by = tuple(
             s.smem.pipeline(
                 f"raw {n}", tile, producer=self.producer.name, consumer=feeder.name,
@@ -147,8 +152,7 @@ class FewRows(KeysAsRows):
             ("page", ".b32", count * self.paged.lookups, f"pages of the next {count} tiles"),
             ("ahead", ".b32", count, "tile to look up next, and before the loop those after it"),
             *([unseen] if self.slanted else []),
-            *([("raw", ".b32", SETS * WORDS, "e4m3 numbers")]
-              if self.feeder else []),
+            *([("raw", ".b32", SETS * WORDS, "e4m3 numbers")] if self.feeder else []),
         ]
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
