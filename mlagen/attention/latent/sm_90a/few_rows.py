@@ -242,9 +242,11 @@ class FewRows(KeysAsRows):
         """Convert the tile's e4m3 numbers to bf16, 128 columns at a time: read them to registers,
         write them, and give their place back when registers are known to hold them."""
         for n, (raw, columns) in enumerate(zip(self.fetched_by, self.cache, strict=True)):
-            self._record("read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=self.feeder,
-                         narrow=len(columns.tiles) == 1, words=self._words(n),
-                         uses=(Value(raw.name, tile),), defines=(Value(self._numbers(n)),))  # fmt: skip
+            self._record(
+                "read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=self.feeder,
+                narrow=len(columns.tiles) == 1, words=self._words(n),
+                uses=(Value(raw.name, tile),), defines=(Value(self._numbers(n)),),
+            )  # fmt: skip
             copy(columns, tile)
             release(raw, tile)
 
@@ -313,8 +315,10 @@ class FewRows(KeysAsRows):
     def _mover(self, pipeline: Pipeline) -> Any:
         converted = self.feeder is not None and pipeline in self.cache
         n = (self.cache if pipeline in self.cache else self.fetched_by).index(pipeline)
-        boxes = [(tile, COLUMNS * column)
-                 for tile, column in zip(pipeline.tiles, self._columns(n), strict=False)]  # fmt: skip
+        boxes = [
+            (tile, COLUMNS * column)
+            for tile, column in zip(pipeline.tiles, self._columns(n), strict=False)
+        ]
         template = "gather" if self.paged.producer_threads else "copy"
 
         def mover(kind: str, tile: Tile) -> Operation:
