@@ -21,6 +21,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES_64,
     BY_WIDE_WAVES,
     BY_WIDE_WAVES_64,
+    KEYS_AS_ROWS,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -49,7 +50,8 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.target != "gfx950":
-        return NVIDIA_ORDERS[manifest.target]
+        few = manifest.knobs.get("keys_as_rows")
+        return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
     wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
