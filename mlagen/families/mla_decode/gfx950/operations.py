@@ -53,6 +53,7 @@ class Decode:
     What a problem over rows of another kind has of its own are the methods up to `_problem`."""
 
     accumulated: tuple[Regs, ...] = ()
+    page_slots = 4  # tiles whose rows are looked up, or on their way
     looked_up = "PAGE", "page of the row that this lane fetches"
     templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
