@@ -53,7 +53,6 @@ class Decode:
     What a problem over rows of another kind has of its own are the methods up to `_problem`."""
 
     accumulated: tuple[Regs, ...] = ()
-    page_slots = 4  # tiles whose rows are looked up, or on their way
     looked_up = "PAGE", "page of the row that this lane fetches"
     templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
@@ -92,7 +91,8 @@ class Decode:
 
     @property
     def page_slots(self) -> int:
-        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        """Tiles whose rows are looked up, or on their way; the loop is unrolled by it and by the
+        ring."""
         return 4
 
     @property
