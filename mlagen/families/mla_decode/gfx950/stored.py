@@ -17,7 +17,7 @@ from functools import cached_property
 
 from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, only
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
