@@ -219,14 +219,15 @@ class MlaDecodeKind(Kind):
         second part takes in the first."""
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
-        tile = order_of(artifact).tile
+        order = order_of(artifact)
+        tile = order.tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        more: tuple[Call, ...] = ()
-        if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
+        if tile < TILE:  # tiles that end where the plan's do not: whole ones too
             late += (tile * 2, tile * 3)
             lengths += tuple(tile * n for n in range(1, most + 2))
-            more = (Call("late_max", {"lengths": lengths}),)
+        # By waves, maxima move in any tile.
+        more = (Call("late_max", {"lengths": lengths}),) if order.running else ()
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.cut_at_start:
             limits += (
