@@ -16,16 +16,18 @@ accumulation registers; what is converted has to be in vector registers.
 |         | PV(i)  | V(i) to bf16                   | the rest of V(i)                         |
 """
 
-from mlagen.dsl import copy, epilogue, prologue, tiles
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.wide_stored import WideStoredDecode
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
+@schedule(problem=MlaDecodeConfig, target="gfx950")
 def wide_stored_rows(k, s):
-    stored = Stored(k, ROWS_32)
+    stored = Stored.of(k, s, ROWS_32)
     slots = s.choice("slots", 3, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 8, 4, comment="reads of K, or of V, in registers")
     ahead = slots - 1

@@ -209,6 +209,10 @@ CASES: tuple[Case, ...] = (
             {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3"},
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 wide e4m3", "wide_stored_rows",
+            {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3"},
+            Call({"lengths": (1, 64, 65, 200)}, "late_max"),
+            Call({"lengths": (0, 410)}, "realistic"), share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),
