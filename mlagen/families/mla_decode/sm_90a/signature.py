@@ -17,9 +17,11 @@ def can_persist(k: MlaDecodeConfig) -> bool:
     return k.dtype == k.cache_dtype == "bf16"
 
 
-def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> Signature:
+def signature(
+    k: MlaDecodeConfig, threads: int, *, persistent: bool = False, rows: int = ROWS
+) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
-    `shares[block]` to `shares[block + 1]`.
+    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o fp32 [slots, 64, 512]
@@ -45,7 +47,7 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
     if k.dtype == "bf16":
-        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
+        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(
         pack(
             ("q", queries, "read"),
