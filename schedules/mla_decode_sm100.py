@@ -17,7 +17,6 @@ which load a tile to registers before they store the one before it.
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
-from mlagen.families.mla_decode.sm_100a.form import refuse
 from mlagen.families.mla_decode.sm_100a.operations import Decode
 from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
@@ -25,7 +24,6 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 @schedule(problem=MlaDecodeConfig, target="sm_100a")
 def mla_decode_sm100(k, s):
-    refuse(k)
     operations = Decode if k.cache_dtype == "bf16" else FedDecode
     fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)

@@ -67,6 +67,16 @@ def test_windows(window, page_size, split_keys):
     check(built(config), lengths=(5, 40, 100, 290), split_keys=split_keys, data="late_max")
 
 
+@pytest.mark.parametrize("split_keys", [0, 64])
+@pytest.mark.parametrize("cache", ["bf16", "fp8_rope_aware"])
+@pytest.mark.parametrize("chunk", [1, 31, 32, 64, 100, 1000])
+def test_chunks(chunk, cache, split_keys):
+    """New tokens lie in one chunk, or in several; whole parts of a sequence may be hidden."""
+    config = MlaDecodeConfig(12, q_len=8, mask=f"chunked_causal[{chunk}]", cache_dtype=cache)
+    lengths = (0, 5, 40, 64, 103, 290)
+    check(built(config), lengths=lengths, split_keys=split_keys, data="late_max")
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 32, 64, 128, 192, 320])
 @pytest.mark.parametrize("data", ["realistic", "late_max"])
 def test_pages(page_size, data):

@@ -20,6 +20,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WAVES_64,
     BY_WIDE_WAVES,
+    OF_E4M3,
     SEESAW,
     SELDOM_MOVED,
     Order,

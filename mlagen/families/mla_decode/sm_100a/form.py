@@ -5,20 +5,10 @@ from __future__ import annotations
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
-from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm100"
-
-
-def refuse(k: MlaDecodeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on Blackwell."""
-    if k.chunk:
-        raise ConfigError(
-            f"mask={k.mask}: mla_decode_sm100 has masks whose first key moves with the query",
-            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
-        )
 
 
 def box_rows(k: MlaDecodeConfig) -> int:

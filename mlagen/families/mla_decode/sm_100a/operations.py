@@ -53,6 +53,8 @@ class Decode(InTensor):
             "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
         }  # fmt: skip
         self._registers(s)
+        if k.chunk:
+            self._name(s, ("begin", ".b32", "the first key that it sees, likewise"))
         if self.weighs:
             self._name(s, ("weight", ".f32", "the scale of its key"),
                        ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
