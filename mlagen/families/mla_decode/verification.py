@@ -46,6 +46,8 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
+    if manifest.problem.get("compute") == "fp8":
+        return OF_E4M3
     if manifest.target != "gfx950":
         return NVIDIA_ORDERS[manifest.target]
     if manifest.problem["cache_dtype"] != "bf16":
