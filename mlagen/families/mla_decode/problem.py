@@ -31,6 +31,7 @@ D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
 Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
+COMPUTE = ("bf16", "fp8")
 OUTPUT_DTYPES = ("bf16",)
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
@@ -82,6 +83,10 @@ class MlaDecodeConfig(Fields):
         "the row's own scale with bf16 rotary columns",
         legal=CACHE_DTYPES,
     )  # fmt: skip
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: queries and rows of e4m3, and P, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -90,7 +95,8 @@ class MlaDecodeConfig(Fields):
         self._check_heads()
         self._check_pages()
         legal = {
-            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES,
+            "compute": COMPUTE,
         }  # fmt: skip
         for name, types in legal.items():
             if getattr(self, name) not in types:
@@ -102,6 +108,12 @@ class MlaDecodeConfig(Fields):
             raise ConfigError(
                 f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
                 hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
+            )
+        if self.compute == "fp8" and not self.dtype == self.cache_dtype == "fp8_e4m3":
+            raise ConfigError(
+                f"compute=fp8 with dtype={self.dtype}, cache_dtype={self.cache_dtype}",
+                hint="products of e4m3 take dtype=fp8_e4m3 and cache_dtype=fp8_e4m3; compute=bf16 "
+                "takes all types",
             )
         object.__setattr__(self, "mask", str(Mask.parse(self.mask)))
 
@@ -171,6 +183,11 @@ class MlaDecodeConfig(Fields):
     def rope_aware_queries(self) -> bool:
         """Whether queries are stored as rope-aware rows, those of a token with one scale."""
         return self.dtype == ROPE_AWARE
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
 
     @property
     def q_element(self) -> str:

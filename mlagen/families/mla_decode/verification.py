@@ -22,6 +22,7 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES,
     BY_WIDE_WAVES_64,
     KEYS_AS_ROWS,
+    OF_E4M3,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -49,6 +50,8 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
+    if manifest.problem.get("compute") == "fp8":
+        return OF_E4M3
     if manifest.target != "gfx950":
         few = manifest.knobs.get("keys_as_rows")
         return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
