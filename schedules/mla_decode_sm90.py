@@ -33,6 +33,7 @@ from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
+from mlagen.schedules.shared.e4m3_products import e4m3_products
 
 
 def choose(k, s):
@@ -72,6 +73,9 @@ def split(k, feeders):
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
+    if k.compute == "fp8":
+        e4m3_products(k, s)
+        return
     knobs = choose(k, s)
     registers = split(k, knobs.feeders)
     left = s.role("left", warpgroups=1, registers=registers[0])

@@ -26,6 +26,7 @@ ROPE_AWARE = "fp8_rope_aware"
 Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 OUTPUT_DTYPES = ("bf16",)
+COMPUTE = ("bf16", "fp8")
 DECODING_MASKS = "null, causal, sliding_window_causal[W]"
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
@@ -79,6 +80,10 @@ class MlaDecodeConfig(Fields):
         "the row's own scale with bf16 rotary columns",
         legal=CACHE_DTYPES,
     )  # fmt: skip
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -87,7 +92,8 @@ class MlaDecodeConfig(Fields):
         self._check_heads()
         self._check_pages()
         legal = {
-            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES,
+            "compute": COMPUTE,
         }  # fmt: skip
         for name, types in legal.items():
             if getattr(self, name) not in types:
@@ -100,6 +106,7 @@ class MlaDecodeConfig(Fields):
                 f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
                 hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
             )
+        self._check_compute()
         mask = Mask.parse(self.mask)
         if isinstance(mask, ChunkedCausal):
             raise ConfigError(
@@ -151,6 +158,15 @@ class MlaDecodeConfig(Fields):
                 f"page_size={size} is not supported",
                 hint=f"page_size is {listed(SMALL_PAGES)} or a multiple of {TILE}; "
                 f"near {size}: {listed(near)}",
+            )
+
+    def _check_compute(self) -> None:
+        stored = self.dtype, self.cache_dtype
+        if self.compute == "fp8" and stored != ("fp8_e4m3", "fp8_e4m3"):
+            raise ConfigError(
+                f"compute=fp8 does not go with dtype={self.dtype}, cache_dtype={self.cache_dtype}",
+                hint="products of e4m3 are of dtype=fp8_e4m3 and cache_dtype=fp8_e4m3: columns of "
+                "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
 
     @classmethod

@@ -22,7 +22,7 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     `shares[block]` to `shares[block + 1]`.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
-    e4m3 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o fp32 [slots, 64, 512]
+    e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o fp32 [slots, 64, 512]
     and partial_lse fp32 [slots, 64], log2 units, of items that are a part of their sequence.
     `arrivals` [slots], zero before and after a call: how many warpgroups have stored such a part or
     taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`: of rope-aware rows,
@@ -44,7 +44,9 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
-    if k.dtype == "bf16":
+    if k.compute == "fp8":
+        queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, ROWS)
+    elif k.dtype == "bf16":
         queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
     return Signature(
         pack(

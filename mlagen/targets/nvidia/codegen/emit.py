@@ -55,6 +55,7 @@ class Cursor:
     depth: int
     phase_at_start: int
     step: int
+    slot_at_start: int = 0
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Emitter:
         self._enter(stream)
         for cursor in cursors.values():
             if cursor is not None and cursor.step:
-                self._code(stream, f"mov.u32 {cursor.slot}, 0;",
+                self._code(stream, f"mov.u32 {cursor.slot}, {cursor.slot_at_start};",
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
@@ -285,7 +286,7 @@ class Emitter:
                 hint=f"a ring of {step} or more slots, or of a divisor of {step}",
             )
         name = f"%{role}_{index}"
-        cursor = Cursor(f"{name}_slot", f"{name}_phase", depth, start, step)
+        cursor = Cursor(f"{name}_slot", f"{name}_phase", depth, start, step, offset(op) % step)
         self.cursors.append(cursor)
         return cursor
 
