@@ -20,9 +20,9 @@ from mlagen.targets.nvidia.dsl import release
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def e4m3_products(k, s):
-    left = s.role("left", warpgroups=1, registers=232)
-    right = s.role("right", warpgroups=1, registers=232)
-    feeder = s.role("feeder", warpgroups=1, registers=40, single=True)
+    left = s.role("left", warpgroups=1, registers=240)
+    right = s.role("right", warpgroups=1, registers=240)
+    feeder = s.role("feeder", warpgroups=1, registers=24, single=True)
 
     # SMEM: tiles of 64 rows x 128 columns, the last ones half full. P: 64 rows x 64 bytes.
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 4)):
@@ -74,12 +74,6 @@ def e4m3_products(k, s):
         d.setup(right)
         d.clear()
     for i in tiles(right, step=2):
-        d.row_maximum(i + 1)
-        d.take_maximum(i, d.left)
-        d.running_maximum(i + 1, d.right)
-        d.exponent(i + 1)
-        d.wait_read(i - 1, d.right)
-        d.store_p(i + 1, d.right)
         d.rescale(i, d.left, right)
         d.load_values(i, right)
         d.pv(i, d.left, right)
@@ -90,6 +84,12 @@ def e4m3_products(k, s):
         d.pv(i + 1, d.right, right)
         release(d.keys, i + 1)
         d.qk(i + 3)
+        d.row_maximum(i + 3)
+        d.take_maximum(i + 2, d.left)
+        d.running_maximum(i + 3, d.right)
+        d.exponent(i + 3)
+        d.wait_read(i + 1, d.right)
+        d.store_p(i + 3, d.right)
     with epilogue(right):
         d.store_sum(d.right)
         d.finish(d.right)
