@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.attention.latent.step_errors import serial_error, step_error
+from mlagen.attention.latent.step_errors import cut_error, serial_error, step_error
 
 LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
@@ -51,6 +51,8 @@ class Order:
     @property
     def step(self) -> float:
         """What one step of a product can be off by, relative to the largest number in it."""
+        if self.kept:
+            return cut_error(self.depth, self.kept)
         return serial_error(self.depth) if self.serial else step_error(self.depth)
 
     def added(self) -> list[int] | slice:

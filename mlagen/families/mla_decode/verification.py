@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, SEESAW, Order
+from mlagen.attention.latent.order import BY_WAVES, HOPPER_E4M3, SEESAW, Order
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -36,6 +36,8 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
+    if artifact.manifest.problem.get("compute") == "fp8":
+        return HOPPER_E4M3
     return BY_WAVES if artifact.manifest.target == "gfx950" else SEESAW
 
 

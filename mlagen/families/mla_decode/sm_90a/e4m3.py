@@ -102,6 +102,7 @@ class E4m3Decode:
             "item": s.named("item", ".b64", 1, "work item of this block")[0],
             "values_at": s.named("values_at", ".b32", 1, "row of K and 16 columns that this lane "
                                  "reads of 32 keys")[0],
+            "remaining": s.named("remaining", ".b32", 1, "keys left from the next tile of V on")[0],
             "k": k, "paged": self.paged, "item_bytes": ITEM_BYTES, "feeder": None,
             "persistent": False, "slanted": k.causal and k.q_len > 1, "float_bytes": FLOAT,
             "tile_rows": TILE, "queries": self.queries, "keys_": self.columns,
@@ -171,7 +172,6 @@ class E4m3Decode:
             "setup", None, role=role, fetches=role is self.feeder,
             count_from=(SLOTS - (role is self.roles[1])) * TILE,
             row_major_bits=hex(ROW_MAJOR), column_major_bits=hex(0),
-            first_tile=self._first(role) // BOX if role is not self.feeder else 0,
         )  # fmt: skip
 
     def load_queries(self, tile: Tile) -> None:
@@ -256,11 +256,9 @@ class E4m3Decode:
 
     def load_values(self, tile: Tile, role: WarpRole) -> None:
         """Read this role's columns of V as operand A; keys past the sequence's end as 0: P is 0
-        there, but 0 * NaN is not. `ahead_`: keys from here on, beside those of its own tile."""
-        index = self.roles.index(role)
-        own = TILE * (index - tile.offset % SLOTS)
+        there, but 0 * NaN is not."""
         self._record(
-            "load_values", tile, ahead_=own, first_tile=self._first(role) // BOX,
+            "load_values", tile, first_tile=self._first(role) // BOX,
             uses=(Value(self.keys.name, tile),), defines=(Value("V"),),
         )  # fmt: skip
 
