@@ -20,16 +20,22 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, wave_rows
 from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     refuse(k)
+    rows = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
+    if rows == ROWS_32.rows:
+        wide_decode(k, s)
+        return
+
     shape = ROWS_16
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 6, 4, 2, comment="fragments of K, or of V, in registers")

@@ -14,13 +14,12 @@ store nothing then. It needs no LDS, as no lane needs what another one read. The
 from mlagen.attention.latent.split_work import MERGE_WARPS
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.gfx950.decode_operations import DecodeMerge, refuse
+from mlagen.families.split_merge.gfx950.decode_operations import DecodeMerge
 from mlagen.targets.gfx950.dsl import cluster, roles
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="gfx950")
 def mla_decode_merge_gfx950(k, s):
-    refuse(k)
     ahead = s.choice("ahead", 3, 1, 7, comment="parts in flight after the one that is merged")
 
     # Vector registers of a lane, which has 4 columns: few, as 16 waves share a CU.

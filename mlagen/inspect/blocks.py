@@ -104,16 +104,17 @@ def declared_blocks(
     ids: Sequence[str],
     maps: Sequence[RegisterMap],
     operations: Mapping[int, str],
+    accum_offset: int,
 ) -> tuple[RegisterBlock, ...]:
     """The blocks of a manifest. Two blocks in the same registers are told apart by who filled them:
     `operations` (by instruction index) of a tile that is read or copied name its block."""
     result = []
     held = touches(liveness, lifted.runs)
-    for regs in maps:
-        mask = _mask(regs)
-        rivals = [r for r in maps if r is not regs and r.file == regs.file and _mask(r) & mask]
+    masks = [_mask(regs, accum_offset) for regs in maps]
+    for regs, mask in zip(maps, masks, strict=True):
+        rivals = [r for r, m in zip(maps, masks, strict=True) if r is not regs and m & mask]
         touched: list[tuple[str, Touch]] = []
-        owned = _owned(lifted.flow, liveness, regs, rivals, operations) if rivals else None
+        owned = _owned(lifted.flow, liveness, (regs, mask), rivals, operations) if rivals else None
         for id, (first, last), sets in zip(ids, lifted.runs, held, strict=True):
             if owned is None:
                 touch = _touch(*sets, mask)
@@ -132,22 +133,22 @@ def declared_blocks(
     return tuple(result)
 
 
-def _mask(regs: RegisterMap) -> int:
-    first = regs.first + (SCALAR if regs.file == "s" else 0)
+def _mask(regs: RegisterMap, accum_offset: int) -> int:
+    first = regs.first + {"s": SCALAR, "a": accum_offset, "v": 0}[regs.file]
     return ((1 << regs.count) - 1) << first
 
 
 def _owned(
     flow: Flow,
     liveness: Liveness,
-    regs: RegisterMap,
+    of: tuple[RegisterMap, int],
     rivals: Sequence[RegisterMap],
     operations: Mapping[int, str],
 ) -> set[int]:
     """Instructions at which the shared registers hold this block's value (or are filled with it):
     forward data flow of the block that the last filling operation named."""
+    regs, mask = of
     names = {regs.block or regs.name} | {rival.block or rival.name for rival in rivals}
-    mask = _mask(regs)
     mine = regs.block or regs.name
     start: dict[int, frozenset[str]] = {0: frozenset()}
     owned: set[int] = set()

@@ -59,7 +59,7 @@ def inspect_gfx950(
     if artifact and artifact.manifest.map.registers:
         operations = {index: line.operation for index, line in by_index.items()}
         registers = blocks.declared_blocks(
-            lifted, liveness, ids, artifact.manifest.map.registers, operations
+            lifted, liveness, ids, artifact.manifest.map.registers, operations, accum
         )
         memory = tuple(
             MemoryArea(a.name, a.kind, a.base, a.slots, a.slot_bytes, a.layout, _area_note(a))

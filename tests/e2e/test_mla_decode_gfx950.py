@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlagen.attention.latent.order import BY_WAVES
+from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES
 from mlagen.codegen import build
+from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
@@ -84,6 +85,57 @@ def test_knobs(slots, band):
     check(built(MlaDecodeConfig(16), slots=slots, band=band), lengths=LENGTHS)
 
 
+# ---- 32 query rows a wave -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["realistic", "late_max"])
+@pytest.mark.parametrize("heads", [65, 96, 100, 128])
+def test_more_than_64_rows_share_their_keys(heads, data):
+    """One workgroup a sequence, all waves or some with rows of their own."""
+    artifact = built(MlaDecodeConfig(heads))
+    assert artifact.manifest.knobs["rows"] == 32
+    check(artifact, lengths=(0, 1, 33, 64, 130), data=data)
+
+
+@pytest.mark.parametrize("split_keys", [0, 64, 192])
+@pytest.mark.parametrize("mask", ["causal", "null", "sliding_window_causal[33]"])
+def test_eight_tokens_of_sixteen_heads_are_one_workgroup(mask, split_keys):
+    config = MlaDecodeConfig(16, q_len=8, mask=mask, page_size=16)
+    check(built(config), lengths=(5, 40, 290), split_keys=split_keys, data="late_max")
+
+
+@pytest.mark.parametrize("band", [6, 5, 4])
+def test_bands_of_wide_waves(band):
+    check(built(MlaDecodeConfig(12), rows=32, band=band), lengths=LENGTHS, data="late_max")
+
+
+def test_kv_heads_of_wide_waves():
+    config = MlaDecodeConfig(128, num_kv_heads=2, q_len=2, page_size=1)
+    check(built(config, rows=32), lengths=(1, 70))
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows"),
+    [
+        ({"num_heads": 64}, 16),
+        ({"num_heads": 65}, 32),
+        ({"num_heads": 13, "q_len": 5}, 32),
+        ({"num_heads": 128, "num_kv_heads": 2, "q_len": 8}, 16),
+    ],
+    ids=str,
+)
+def test_rows_of_a_wave_follow_from_the_rows_that_share_keys(fields, rows):
+    schedule = load(KERNEL).build(MlaDecodeConfig(**fields), {})
+    assert schedule.knobs["rows"] == rows
+
+
+def test_wide_waves_have_a_simd_to_themselves():
+    resources = built(MlaDecodeConfig(128)).manifest.resources
+    assert resources.vgprs <= 256 and resources.agprs <= 256
+    assert resources.vgprs + resources.agprs > 256
+    assert resources.lds_bytes <= 160 * 1024
+
+
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     heads=st.integers(1, 128),
@@ -127,16 +179,17 @@ def test_a_call_of_arrays():
     assert np.isneginf(lse[1]).all() and np.isfinite(lse[::2]).all()
 
 
-def test_a_call_of_split_work():
+@pytest.mark.parametrize(("heads", "order"), [(12, BY_WAVES), (40, BY_WIDE_WAVES)])
+def test_a_call_of_split_work(heads, order):
     """Both kernels: what one leaves, the other merges."""
-    config = MlaDecodeConfig(12, q_len=2, page_size=16)
+    config = MlaDecodeConfig(heads, q_len=2, page_size=16)
     kernel = decode_kernel(built(config), build=lambda name, fields: build(name, merged(fields)))
     made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(300, 0, 65))
     plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=64)
     out, lse = kernel(**{n: getattr(made, n) for n in CALL}, scale=made.scale, plan=plan)
     splits = ((0, 1, 2, 3, 4), (0,), (0, 1))
     for oracle in (exact, rounded):
-        expected = oracle(made, splits=splits, order=BY_WAVES)
+        expected = oracle(made, splits=splits, order=order)
         assert compare(expected.output, out).passed
         assert compare_lse(expected.lse, lse).passed
 
@@ -145,17 +198,27 @@ def merged(fields):
     return MlaDecodeMergeConfig(**fields)
 
 
+@pytest.mark.parametrize("slot_rows", [64, 128])
 @pytest.mark.parametrize("ahead", [1, 3, 7])
 @pytest.mark.parametrize("heads", [1, 20, 128])
-def test_merge(heads, ahead):
+def test_merge(heads, ahead, slot_rows):
     artifact = build(MERGE, MlaDecodeMergeConfig(heads), knobs={"ahead": ahead})
     for data in ("realistic", "unseen"):
-        check(artifact, partials=(2, 3, 9, 33), data=data)
+        check(artifact, partials=(2, 3, 9, 33), slot_rows=slot_rows, data=data)
 
 
-def test_a_merge_with_sinks_is_refused():
-    with pytest.raises(ConfigError, match="sink=True: mla_decode_merge_gfx950 has no such form"):
-        build(MERGE, MlaDecodeMergeConfig(4, sink=True))
+def test_a_plan_for_other_waves_is_refused():
+    config = MlaDecodeConfig(16)
+    made = mla_decode_inputs(config, data="realistic", seed=0, lengths=(70, 3))
+    plan = decode_kernel(built(config)).plan(made.cache_lengths, device="cpu")
+    wide = decode_kernel(built(config, rows=32))
+    with pytest.raises(ConfigError, match="for blocks of 64 query rows, the kernel has 128"):
+        wide(**{n: getattr(made, n) for n in CALL}, scale=made.scale, plan=plan)
+
+
+def test_plans_fill_all_compute_units():
+    kernel = decode_kernel(built(MlaDecodeConfig(128)), build=lambda name, fields: None)
+    assert len(kernel.plan([65536] * 2, device="cpu").work.items) == 256
 
 
 # ---- edits that must be found ---------------------------------------------------------------
@@ -173,23 +236,29 @@ def lines_of(artifact, pattern, after="loop, i % 4 = 0"):
     return [n for n, line in enumerate(lines, 1) if n > first and re.search(pattern, line)]
 
 
+@pytest.mark.parametrize("rows", [16, 32])
 @pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt.*cluster", r"s_barrier"])
-def test_a_removed_wait_or_barrier_is_found(pattern):
-    artifact = built(MlaDecodeConfig(16))
+def test_a_removed_wait_or_barrier_is_found(pattern, rows):
+    artifact = built(MlaDecodeConfig(16), rows=rows)
     changed = without(artifact, lines_of(artifact, pattern)[:1])
     report = verify(changed, lengths=(500,))
     assert not report.clean, pattern
 
 
-def test_an_output_that_does_not_follow_the_maximum_is_wrong():
-    artifact = built(MlaDecodeConfig(16))
-    changed = without(artifact, lines_of(artifact, r"v_pk_mul_f32 v\[O\+"))
+@pytest.mark.parametrize(
+    ("rows", "pattern"),
+    [(16, r"v_pk_mul_f32 v\[O\+"), (32, r"v_pk_mul_f32 v\[O\+"), (32, r"accvgpr_write_b32 a\[OA")],
+)
+def test_an_output_that_does_not_follow_the_maximum_is_wrong(rows, pattern):
+    artifact = built(MlaDecodeConfig(16), rows=rows)
+    changed = without(artifact, lines_of(artifact, pattern))
     report = verify(changed, lengths=(500,), data="late_max", modes=("latest",))
     assert report.clean and not report.right
 
 
-def test_a_key_past_the_last_that_is_seen_is_wrong():
-    artifact = built(MlaDecodeConfig(16))
+@pytest.mark.parametrize("rows", [16, 32])
+def test_a_key_past_the_last_that_is_seen_is_wrong(rows):
+    artifact = built(MlaDecodeConfig(16), rows=rows)
     changed = without(artifact, lines_of(artifact, r"v_cndmask_b32 v\[S", after=".text"))
     report = verify(changed, lengths=(33, 70), modes=("latest",))
     assert report.clean and not report.right

@@ -17,6 +17,7 @@ from mlagen.attention.masks import Mask
 from mlagen.binary import Instruction, load_code_object
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker
 
 pytestmark = [
@@ -76,13 +77,19 @@ def _walk(
     return changed, padding
 
 
-@pytest.mark.parametrize("mask", ["causal", "null"])
-def test_padding_is_exactly_what_every_path_needs(mask: str) -> None:
-    artifact = build(
-        "mha_prefill_v2", MhaConfigV2(num_heads=8, num_kv_heads=2, mask=Mask.parse(mask))
-    )
-    kernel = load_code_object(artifact.code).kernels[artifact.manifest.symbol]
-    program = [(item, None if _nop(item) else parse(str(item))) for item in kernel.instructions]
+KERNELS = {
+    "causal": ("mha_prefill_v2", MhaConfigV2(8, 2, mask=Mask.parse("causal"))),
+    "null": ("mha_prefill_v2", MhaConfigV2(8, 2, mask=Mask.parse("null"))),
+    "accumulation registers": ("mla_decode_gfx950", MlaDecodeConfig(128)),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_padding_is_exactly_what_every_path_needs(kernel: str) -> None:
+    name, config = KERNELS[kernel]
+    artifact = build(name, config)
+    code = load_code_object(artifact.code).kernels[artifact.manifest.symbol]
+    program = [(item, None if _nop(item) else parse(str(item))) for item in code.instructions]
     arriving: dict[int, HazardTracker] = {}
     for _ in range(10):
         changed, padding = _walk(program, arriving)

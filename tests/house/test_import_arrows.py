@@ -205,8 +205,13 @@ def test_what_is_of_a_target_lies_in_its_folder() -> None:
         assert used <= folders | {words for words in SHARED if folders & SHARED[words]}, path
 
 
-# A family's kernels whose split results, or plans, another one's merge.
-BESIDE = {"mla_prefill": {"split_merge"}, "split_merge": {"mla_decode"}}
+# A family's kernels whose split results, or plans, another one's merge; or that have the loop of
+# another one's.
+BESIDE = {
+    "mla_prefill": {"split_merge"},
+    "mla_sparse": {"mla_decode"},
+    "split_merge": {"mla_decode"},
+}
 
 
 def test_families_and_their_oracles_stand_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.attention.latent.step_errors import cut_error, serial_error, step_error
 
@@ -77,7 +77,10 @@ KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 # The same with smaller tiles, and gfx950's products.
 BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)
 
-# The same with an M that seldom moves, as sums in tensor memory are far from who scales them.
+# The same with products of half as many numbers, and an M that seldom moves.
+BY_WIDE_WAVES = replace(BY_WAVES, depth=16, slack=8)
+
+# KEYS_AS_ROWS with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
 
 # The same with products of e4m3. The largest P is exp2(2 + 6) = 256, below e4m3's 448. It is a

@@ -52,7 +52,7 @@ from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
     """Of `rows` that attend to `keys`; a `Block`."""
     c, _ = row_factors(scale, rows)
-    walk = Walk.of(rows, keys, c, order)
+    walk = Walk.of(rows, keys, c, order, cut=True)
     of_additions = np.inf if keys.repeated else factor
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]

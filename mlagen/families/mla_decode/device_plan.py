@@ -13,11 +13,12 @@ import numpy as np
 from mlagen.attention.latent.call_tensors import Memory
 from mlagen.attention.latent.known_calls import fact
 from mlagen.attention.latent.outputs import Outputs
-from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32
+from mlagen.attention.latent.split_work import Ints32
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.plan import ITEM_INTS, MlaDecodeWork, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.unit import HOPPER, Unit
 
 
 @dataclass(eq=False)
@@ -30,8 +31,8 @@ class PlanTensors:
     tokens: int | None
     items: Any  # int32 [room, 12]
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
-    partial_o: Any  # fp32 [slots, 64, 512]
-    partial_lse: Any  # fp32 [slots, 64]
+    partial_o: Any  # fp32 [slots, 64 or as many rows as a block has, 512]
+    partial_lse: Any  # fp32 [slots, as many]
     # Of persistent blocks: int32 [blocks + 1]; int32 [slots], zero between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
@@ -74,6 +75,7 @@ class Dealt(NamedTuple):
     blocks: int
     split_keys: int | None
     persistent: bool
+    unit: Unit = HOPPER
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
         """The work of a call for sequences of `lengths` keys."""
@@ -154,7 +156,7 @@ def make_plan(
         spare = 2 * dealt.blocks + row_blocks
         items = max(items, len(most.items) + spare)
         slots = max(slots, most.slots + spare)
-        merges = max(merges, merge_blocks(slots, row_blocks))
+        merges = max(merges, merge_blocks(slots, row_blocks, work.slot_rows))
     return MlaDecodePlan(
         config=config,
         batch=len(work.splits),
@@ -162,8 +164,8 @@ def make_plan(
         work=work,
         items=memory.upload(padded(work.items, max(items, 1))),
         merges=memory.upload(padded(work.merges, merges)) if merges else None,
-        partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
-        partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
+        partial_o=memory.empty((max(slots, 1), work.slot_rows, config.d_v), "fp32"),
+        partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
         arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.persistent else None,
         memory=memory,

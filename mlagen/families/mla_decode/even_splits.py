@@ -1,11 +1,14 @@
 """How often the sequences of an MLA decode call are split: what is estimated to end first.
 
-The estimate is of microseconds on an H200. Its numbers are fitted by eye to 340 runs of other split
-lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
-16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and 4ee70ac), longer ones
-warm. Up to 132 items run at once, and what each takes grows with how many there are: they share
-DRAM and L2. At its end the merge reads all parts again; sequences in two parts have twice as many
-rows for it as a full GPU takes at once.
+The estimate is of microseconds, and knows two GPUs. Numbers of an H200 are fitted by eye to 340
+runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
+sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
+4ee70ac), longer ones warm. Those of an MI355X are predictions, of the cycle model and of 6.5 TB/s
+from HBM for all 256 compute units: nothing was measured on one.
+
+Up to as many items as there are SMs run at once, and what each takes grows with how many there are:
+they share DRAM and L2. At its end the merge reads all parts again; sequences in two parts have
+twice as many rows for it as a full GPU takes at once.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.unit import HOPPER, MI355X_CUS, Unit
+from mlagen.problem.formats import ELEMENT_TYPES
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -60,21 +65,34 @@ BF16 = Costs()
 E4M3 = Costs(tile=2.2)
 
 
-def costs_of(config: MlaDecodeConfig) -> Costs:
+# A tile of 64 keys is two of the kernel's, of 2,011 cycles at 2.4 GHz with 64 rows and 2,413 with
+# 128 (`mlagen simulate mla_decode_gfx950 --constant hbm=100000`). The rest is a kernel's start, of
+# the same model: 4 us, dispatch, the first tiles' way, the output's.
+MI355X = Costs(start=7.0, crowd=(), pair=0.0, loop=0.0, merge=4.0)
+MI355X_TILES = {64: 1.68, 128: 2.01}  # by rows of a block
+HBM = 6.5e6  # bytes a microsecond that all compute units together get
+
+
+def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
+    if unit.target == "gfx950":
+        tile = MI355X_TILES[unit.rows]
+        row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
+        shared = TILE * row * MI355X_CUS / HBM  # where all compute units have one
+        costs = replace(MI355X, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
     rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
-    return replace(costs, part=costs.part * max(min(rows / 64, 1.0), 0.5))
+    return replace(costs, part=costs.part * max(min(rows, unit.rows) / 64, 0.5))
 
 
-def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
-    """Splits of each sequence of `tiles` tiles and `row_blocks` row blocks, on `blocks` SMs: those
-    of the tried ones that are estimated to end first."""
+def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> Ints:
+    """Splits of each sequence of `tiles` tiles and `row_blocks` row blocks, on all SMs of a GPU:
+    those of the tried ones that are estimated to end first."""
     total = int((tiles * row_blocks).sum())
     best = np.ones(len(tiles), np.int64)
     if not total:
         return best
-    costs = costs_of(config)
+    costs, blocks = costs_of(config, unit), unit.blocks
     longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
     most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
     tried = {-(-longest // count) for count in range(1, most + 1)}

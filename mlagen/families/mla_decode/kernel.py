@@ -26,12 +26,12 @@ from mlagen.attention.latent.call_tensors import (
 )
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
-from mlagen.attention.latent.split_work import H200_SMS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import TENSORS, DecodeCall, takes_call
 from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
 from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.unit import unit_of
 from mlagen.family import Builder
 from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
@@ -105,6 +105,7 @@ class MlaDecodeKernel:
         usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
         self.launcher: Launcher = launcher if launcher is not None else usual()
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
+        self._unit = unit_of(manifest)
         self._persistent = any(arg.name == "shares" for arg in manifest.args)
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
@@ -127,7 +128,7 @@ class MlaDecodeKernel:
         *,
         device: Any = "cuda",
         q_lens: Sequence[int] | None = None,
-        blocks: int = H200_SMS,
+        blocks: int | None = None,
         split_keys: int | None = None,
         room: Sequence[int] | Any | None = None,
         memory: Memory | None = None,
@@ -136,9 +137,10 @@ class MlaDecodeKernel:
 
         All host work of a call that depends on its shape is here. A list or array is taken as it
         is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
-        packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
-        keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
-        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
+        packed as [tokens, num_heads, 576]. `blocks`: SMs, or compute units, to fill: 132 of an
+        H200 and 256 of an MI355X if nothing else. `split_keys`: split every so many keys, a
+        multiple of 64, instead of evenly; a row's bits are then the same whatever else is in the
+        batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
         tensors come from; `device="cpu"`: arrays of numpy, for calls with such arrays.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
@@ -161,7 +163,13 @@ class MlaDecodeKernel:
             as_host("lengths", lengths),
             memory,
             self.enqueue,
-            Dealt(tokens, blocks, split_keys, self._persistent),
+            Dealt(
+                tokens,
+                self._unit.blocks if blocks is None else blocks,
+                split_keys,
+                self._persistent,
+                self._unit,
+            ),
             None if room is None else as_host("room", room),
         )
 
@@ -413,6 +421,12 @@ class MlaDecodeKernel:
                 f"the plan is {'not ' * self._persistent}for blocks that take several items",
                 hint="kernel.plan(lengths, ..) of this kernel makes one",
             )
+        rows = int(plan.partial_o.shape[1])
+        if rows != self._unit.rows:
+            raise ConfigError(
+                f"the plan is for blocks of {rows} query rows, the kernel has {self._unit.rows}",
+                hint="kernel.plan(lengths, ..) of this kernel makes one",
+            )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         shares: dict[str, Any] = {}
         if plan.shares is not None:
@@ -425,12 +439,15 @@ class MlaDecodeKernel:
         }
         if plan.merges is None:
             return [(self.artifact, given)]
+        second = self._merge_artifact()
+        named = {arg.name for arg in second.manifest.args}
+        of_merge = {"lse_stride": plan.lse_stride, "slot_rows": self._unit.rows}
         merge = {
             "tensors": {"merges": plan.merges, **work, "o": tensors["o"], "lse": tensors["lse"]},
-            "scalars": {"lse_stride": plan.lse_stride},
+            "scalars": {name: value for name, value in of_merge.items() if name in named},
             "sizes": {"merges": int(plan.merges.shape[0])},
         }
-        return [(self.artifact, given), (self._merge_artifact(), merge)]
+        return [(self.artifact, given), (second, merge)]
 
     def _merge_artifact(self) -> Artifact:
         if self._merge is None:

@@ -1,10 +1,11 @@
 """How the work of one MLA decode call is distributed: work items, their splits, and what is merged.
 
-A *row block* is up to 64 query rows of a sequence: with one KV head rows are heads of one token
-after the other, so that several new tokens share a block; with more, a block has heads of one KV
-head and one token. Its keys, in tiles of 64, may be split. A *work item* is a row block and a range
-of tiles, and takes one block of threads. Items that are a part of their row block leave partial
-results in *slots*, which a merge adds up.
+A *row block* is up to 64 query rows of a sequence, or as many as a kernel's block of threads has
+(`mlagen.families.mla_decode.unit`): with one KV head rows are heads of one token after the other,
+so that several new tokens share a block; with more, a block has heads of one KV head and one token.
+Its keys, in tiles of 64, may be split. A *work item* is a row block and a range of tiles, and takes
+one block of threads. Items that are a part of their row block leave partial results in *slots*,
+which a merge adds up.
 
 Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
 all keys of its own are done. It has a later block than the first one, so that it waits for what was
@@ -21,15 +22,13 @@ made for. Only how even it is depends on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.split_work import (
-    BLOCK_ROWS,
-    H200_SMS,
     LINES_A_ROW,
     Ints,
     Ints32,
@@ -40,6 +39,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
+from mlagen.families.mla_decode.unit import HOPPER, Unit
 
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
@@ -53,6 +53,7 @@ OPEN_END = 2**31 - 1
 class MlaDecodeWork:
     """The work of one call: `items` int32 [items, 12], `merges` int32 [merges, 8], the number of
     slots, and of each sequence the first tile of each split. `lse_stride`: from head to head.
+    `slot_rows`: query rows that a slot has room for.
 
     A merge is a block's share of a row block: lines, each half a row, that follow each other.
     `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
@@ -64,6 +65,7 @@ class MlaDecodeWork:
     splits: tuple[tuple[int, ...], ...]
     lse_stride: int
     shares: Ints32 | None = None
+    slot_rows: int = HOPPER.rows
 
 
 def plan_work(
@@ -71,17 +73,19 @@ def plan_work(
     lengths: Sequence[int] | npt.NDArray[Any],
     *,
     q_lens: Sequence[int] | npt.NDArray[Any] | None = None,
-    blocks: int = H200_SMS,
+    blocks: int | None = None,
     split_keys: int | None = None,
     persistent: bool = False,
+    unit: Unit = HOPPER,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
     `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and
     lse as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once,
-    one an SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same
-    row then gets the same bits whatever else is in the batch. `persistent`: for blocks that take
-    several items, as many blocks as there are.
+    those of a whole GPU if nothing else. `split_keys`: split every so many keys, a multiple of 64,
+    instead of evenly: the same row then gets the same bits whatever else is in the batch.
+    `persistent`: for blocks that take several items, as many blocks as there are. `unit`: the
+    kernel's block.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -93,14 +97,16 @@ def plan_work(
     )
     if len(tokens) != len(keys):
         raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
+    blocks = unit.blocks if blocks is None else blocks
     if blocks < 1:
         raise ConfigError(f"blocks={blocks} is not at least 1")
-    rows = _QueryRows.of(config, tokens, packed=q_lens is not None)
+    rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
     if split_keys is not None:
         splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
-        splits, cut = _splits(config, low, tiles, rows.blocks, blocks, persistent=persistent)
+        device = replace(unit, blocks=blocks)
+        splits, cut = _splits(config, low, tiles, rows.blocks, device, persistent=persistent)
     counts = np.array([len(own) for own in splits], np.int64)
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
@@ -131,6 +137,7 @@ def plan_work(
         splits,
         rows.lse_stride,
         shares,
+        unit.rows,
     )
 
 
@@ -148,8 +155,9 @@ class _QueryRows:
     templates: Ints
 
     @staticmethod
-    def of(config: MlaDecodeConfig, tokens: Ints, *, packed: bool) -> _QueryRows:
-        """`packed`: sequences follow each other in q and lse, each with its own tokens alone."""
+    def of(config: MlaDecodeConfig, tokens: Ints, most: int, *, packed: bool) -> _QueryRows:
+        """`most`: rows of a row block. `packed`: sequences follow each other in q and lse, each
+        with its own tokens alone."""
         heads, many = config.num_heads, range(config.q_len + 1)
         found: list[list[tuple[int, int, int]]] = []
         for n in many:
@@ -161,9 +169,9 @@ class _QueryRows:
                     for token in range(n)
                 ]
             found.append([
-                (above + at, min(rows - at, BLOCK_ROWS), kv_head)
+                (above + at, min(rows - at, most), kv_head)
                 for kv_head, above, rows in runs
-                for at in range(0, rows, BLOCK_ROWS)
+                for at in range(0, rows, most)
             ])  # fmt: skip
         templates = np.zeros((len(many), max(map(len, found)), 3), np.int64)
         for n, own in enumerate(found):
@@ -245,9 +253,9 @@ def _merges(firsts: Ints, splits: Ints) -> Ints:
     return merge_table(slot=slot, splits=splits, row=row, rows=rows, above=above, lse_at=lse_at)
 
 
-def merge_blocks(slots: int, row_blocks: int) -> int:
-    """No plan with so many slots and row blocks has more merges."""
-    most = LINES_A_ROW * BLOCK_ROWS  # a line a block
+def merge_blocks(slots: int, row_blocks: int, rows: int = HOPPER.rows) -> int:
+    """No plan with so many slots and row blocks, of so many rows, has more merges."""
+    most = LINES_A_ROW * rows  # a line a block
     return min(8 * slots, most * row_blocks)
 
 
@@ -264,20 +272,20 @@ def _splits(
     low: Ints,
     tiles: Ints,
     row_blocks: Ints,
-    blocks: int,
+    unit: Unit,
     *,
     persistent: bool,
 ) -> tuple[tuple[tuple[int, ...], ...], Cut | None]:
     """The first tile of each split of each sequence, and who has them where that is said."""
     counts = cut = None
-    if not persistent or row_blocks.sum() <= blocks:
-        counts = even_counts(config, tiles, row_blocks, blocks)
-    if persistent and (counts is None or (counts * row_blocks).sum() > blocks):
-        cut = cut_shares(config, tiles, row_blocks, blocks)
+    if not persistent or row_blocks.sum() <= unit.blocks:
+        counts = even_counts(config, tiles, row_blocks, unit)
+    if persistent and (counts is None or (counts * row_blocks).sum() > unit.blocks):
+        cut = cut_shares(config, tiles, row_blocks, unit)
     if cut is not None:
         return cut.splits(low), cut
     if counts is None:
-        counts = even_counts(config, tiles, row_blocks, blocks)
+        counts = even_counts(config, tiles, row_blocks, unit)
     return tuple(
         (0, *(a + first for first in boundaries(n, count)))
         for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from mlagen.families.mla_decode.even_splits import SECOND, costs_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.unit import Unit
 
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
@@ -66,10 +67,10 @@ class Cut:
         return order[first[block // self.gang] + nth], block % self.gang, shares
 
 
-def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int) -> Cut | None:
+def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> Cut | None:
     """Which gang has which pieces of the sequences; None where these have different numbers of row
     blocks, or gangs of theirs would leave too many blocks idle."""
-    gang = int(row_blocks.max(initial=0))
+    gang, blocks = int(row_blocks.max(initial=0)), unit.blocks
     if not tiles.any() or np.any(row_blocks != gang) or blocks // gang * gang < USED * blocks:
         return None
     gangs, lengths = blocks // gang, tiles.tolist()
@@ -77,7 +78,7 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: i
     whole = Cut([[] for _ in lengths], of_gang, gang)
     low = -(-int(tiles.sum() + ITEM * len(lengths)) // gangs)
     high, best = low + 2 * (ITEM + LEAST), None
-    costs = costs_of(config)
+    costs = costs_of(config, unit)
     a_tile = costs.tile + costs.crowd[-1][1]
     while low < high:
         share = (low + high) // 2

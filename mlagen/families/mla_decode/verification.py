@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, HOPPER_E4M3, SEESAW, Order
-from mlagen.attention.latent.split_work import BLOCK_ROWS
+from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES, HOPPER_E4M3, SEESAW, Order
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
@@ -25,6 +24,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.unit import HOPPER, Unit, unit_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -36,9 +36,10 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
-    if artifact.manifest.problem.get("compute") == "fp8":
-        return HOPPER_E4M3
-    return BY_WAVES if artifact.manifest.target == "gfx950" else SEESAW
+    manifest = artifact.manifest
+    if manifest.target != "gfx950":
+        return HOPPER_E4M3 if manifest.problem.get("compute") == "fp8" else SEESAW
+    return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ class MlaDecodeTrial(Trial):
     divided: DividedInputs
     persistent: bool = False
     order: Order = SEESAW
+    unit: Unit = HOPPER
 
     @property
     def inputs(self) -> MlaDecodeInputs:
@@ -87,11 +89,13 @@ class MlaDecodeTrial(Trial):
             blocks=divided.blocks,
             split_keys=divided.split_keys or None,
             persistent=self.persistent,
+            unit=self.unit,
         )
 
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
         shares = any(arg.name == "shares" for arg in artifact.manifest.args)
-        return replace(self, persistent=shares, order=order_of(artifact))
+        unit = unit_of(artifact.manifest)
+        return replace(self, persistent=shares, order=order_of(artifact), unit=unit)
 
     def oracles(self) -> tuple[Expected, ...]:
         found: list[Expected] = []
@@ -112,8 +116,8 @@ class MlaDecodeTrial(Trial):
             (tokens * config.num_heads, config.d_v), np.nan, ELEMENT_TYPES[config.output_dtype]
         )
         lse = np.full(tokens * config.num_heads, np.nan, np.float32)
-        partial_o = np.full((slots, BLOCK_ROWS, config.d_v), np.nan, np.float32)
-        partial_lse = np.full((slots, BLOCK_ROWS), np.nan, np.float32)
+        partial_o = np.full((slots, work.slot_rows, config.d_v), np.nan, np.float32)
+        partial_lse = np.full((slots, work.slot_rows), np.nan, np.float32)
         tensors = {
             **inputs.tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
@@ -221,7 +225,7 @@ class MlaDecodeKind(Kind):
                 ),
                 limits,
             )
-        gang = -(-config.num_heads * config.q_len // BLOCK_ROWS)
+        gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
         return Covering(
             (
                 Call("realistic", {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}),

@@ -27,6 +27,7 @@ from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
 
 HOST = "cpu"  # the device of arrays of numpy
+CUS = 256  # of an MI355X (AMD CDNA4 white paper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,13 @@ class MlaSparseKernel:
             )
         self.artifact = artifact
         self.config: Any = self.problem.from_fields(manifest.problem)
-        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
+        self.launcher: Launcher = launcher if launcher is not None else usual()
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
-        self._grid = manifest.grid[0].size
+        self._grid = tuple(each.size for each in manifest.grid)
         self._arguments = {arg.name for arg in manifest.args}
         self._build, self._memory, self._own_sms = build, memory, sms
+        self._usual_sms = CUS if manifest.target == "gfx950" else H200_SMS
         self._kept: dict[str, Kept] = {}
         self._sms: dict[str, int] = {}
         self._known = KnownCalls()
@@ -188,6 +191,8 @@ class MlaSparseKernel:
                 tensors[f"{prefix}topk_length"] = kept.lengths(found.entries)
         if "sink" not in tensors:
             tensors["sink"] = kept.no_sink(self.config.num_heads)
+        if "zeros" in self._arguments:
+            tensors["zeros"] = kept.zeros(self.config.d_qk)
         launcher = self._on_host if found.host else self.launcher
         launches: list[Launch] = []
         all_given = self._given(call, found, tensors, kept)
@@ -209,14 +214,15 @@ class MlaSparseKernel:
         raise NotImplementedError
 
     def _own(
-        self, tensors: Mapping[str, Any], numbers: Mapping[str, int | float], blocks: int
-    ) -> tuple[Artifact, dict[str, Any]]:
-        """What the launcher of this kernel is given."""
+        self, tensors: Mapping[str, Any], numbers: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> tuple[Artifact, dict[str, Any]]:  # fmt: skip
+        """What the launcher of this kernel is given; `sizes` of all kinds of grids."""
         args = self.artifact.manifest.args
         return self.artifact, {
             "tensors": {arg.tensor: tensors[arg.tensor] for arg in args if arg.tensor},
             "scalars": {arg.name: numbers[arg.name] for arg in args if not arg.tensor},
-            "sizes": {self._grid: blocks},
+            "sizes": {name: sizes[name] for name in self._grid},
         }
 
     # ---- what calls share -------------------------------------------------------------------
@@ -233,12 +239,13 @@ class MlaSparseKernel:
         return self._kept[device]
 
     def _sms_of(self, q: Any) -> int:
-        """SMs of the GPU that holds `q`; an H200's for arrays of the host."""
+        """SMs, or CUs, of the GPU that holds `q`; for arrays of the host those of an H200, or of an
+        MI355X."""
         if self._own_sms is not None:
             return self._own_sms
         device = _device(q)
         if device not in self._sms:
-            count = H200_SMS
+            count = self._usual_sms
             if is_torch(q):
                 properties = sys.modules["torch"].cuda.get_device_properties(q.device)
                 count = int(properties.multi_processor_count)

@@ -144,7 +144,9 @@ class Oracle:
             np.max([part.top + sign * part.top_bound for part in parts], axis=0) for sign in (1, -1)
         )
         top_bound = np.maximum(high - top, top - low)
-        output, bound, lse, lse_bound = merged([part.partial for part in parts])
+        output, bound, lse, lse_bound = merged(
+            [part.partial for part in parts], running=order.running
+        )
         if self.exact and keys.rounded:
             # How far apart the numbers are that are stored and that a kernel computes with, and
             # what follows from it, is known: no bound of it is needed.

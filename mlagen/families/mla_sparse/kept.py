@@ -12,6 +12,7 @@ import numpy as np
 
 from mlagen.attention.latent.call_tensors import Memory, Workspace
 from mlagen.families.mla_sparse.splits import SLOT, merges
+from mlagen.problem.formats import ELEMENT_TYPES
 
 ENDLESS = 2**31 - 1  # a length that no list reaches: all of its places count
 
@@ -23,6 +24,7 @@ class Kept:
         self._memory = memory
         self._lengths: list[Any] = []  # older ones stay: prepared calls know them
         self._sinks: dict[int, Any] = {}
+        self._zeros: dict[int, Any] = {}
         self._merges: dict[tuple[int, int, int, int], Any] = {}
         self._spaces: dict[Any, Workspace] = {}
 
@@ -38,6 +40,12 @@ class Kept:
         if heads not in self._sinks:
             self._sinks[heads] = self._memory.upload(np.full(heads, -np.inf, np.float32))
         return self._sinks[heads]
+
+    def zeros(self, columns: int) -> Any:
+        """A row of zeros, bf16: what is fetched in the place of a row that there is not."""
+        if columns not in self._zeros:
+            self._zeros[columns] = self._memory.upload(np.zeros(columns, ELEMENT_TYPES["bf16"]))
+        return self._zeros[columns]
 
     def merges(self, batch: int, q_len: int, heads: int, splits: int) -> Any:
         """The table of the merge kernel."""

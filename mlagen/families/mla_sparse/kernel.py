@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
@@ -22,12 +23,16 @@ from mlagen.families.mla_sparse.call import (
 from mlagen.families.mla_sparse.checked import Checked
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kept import Kept
+from mlagen.families.mla_sparse.paging import split_numbers
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import blocks_an_sm, groups_of, split_count
 from mlagen.family import Builder
 from mlagen.launch import Launcher
 
-MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
+MERGE_KERNELS = {  # what merges split work
+    "sm_90a": "mla_decode_merge_sm90",
+    "gfx950": "mla_decode_merge_gfx950",
+}
 
 
 class MlaSparsePrefillKernel(MlaSparseKernel):
@@ -77,10 +82,11 @@ class MlaSparsePrefillKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        units = blocks = found.queries * groups_of(self.config.num_heads)
-        if self._grid == "blocks":  # that take units in turn
-            blocks = min(self._sms_of(tensors["q"]), units)
-        return [self._own(tensors, {**found.numbers, "units": units}, blocks)]
+        units = found.queries * groups_of(self.config.num_heads)
+        sizes = {"units": units}
+        if "blocks" in self._grid:  # that take units in turn
+            sizes["blocks"] = min(self._sms_of(tensors["q"]), units)
+        return [self._own(tensors, {**found.numbers, "units": units}, sizes)]
 
 
 class MlaSparseDecodeKernel(MlaSparseKernel):
@@ -134,24 +140,27 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         splits = self._splits(call, found, units)
         parts = kept.partials(units * splits if splits > 1 else 1, stream_of(tensors["q"]))
         tensors |= parts
-        numbers = {**found.numbers, "splits": splits}
-        own = self._own(tensors, numbers, units * splits)
+        numbers = {**found.numbers, **split_numbers(splits)}
+        sizes = {"blocks": units * splits, "units": units, "splits": splits}
+        own = self._own(tensors, numbers, sizes)
         if splits == 1:
             return [own]
         heads, q_len = self.config.num_heads, self.config.q_len
         # The merge without sinks writes -inf for a query without keys.
         plain = call.tensors[self.names.index("sink")] is None and call.empty_lse == "-inf"
         table = kept.merges(found.entries, q_len, heads, splits)
-        names = ("o", "lse") if plain else ("o", "lse", "sink")
-        scalars: dict[str, Any] = {"lse_stride": q_len}
-        if not plain:
-            scalars["empty_lse"] = numbers["empty_lse"]
+        second = self._merge_artifact(sink=not plain)
+        args = second.manifest.args
+        of_merge = {
+            "lse_stride": q_len, "slot_rows": BLOCK_ROWS, "empty_lse": numbers["empty_lse"]
+        }  # fmt: skip
+        given = {**tensors, "merges": table}
         merge = {
-            "tensors": {"merges": table, **parts, **{name: tensors[name] for name in names}},
-            "scalars": scalars,
+            "tensors": {arg.tensor: given[arg.tensor] for arg in args if arg.tensor},
+            "scalars": {arg.name: of_merge[arg.name] for arg in args if not arg.tensor},
             "sizes": {"merges": int(table.shape[0])},
-        }
-        return [own, (self._merge_artifact(sink=not plain), merge)]
+        }  # fmt: skip
+        return [own, (second, merge)]
 
     def _splits(self, call: SparseCall, found: Checked, units: int) -> int:
         """Parts of each query's keys."""
@@ -169,7 +178,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         if asked > 1 and self._build is None:
             raise ConfigError(
                 f"splits={asked}: this kernel has no merge kernel beside it",
-                hint="mlagen.build('mla_sparse_decode_sm90', ..) brings it",
+                hint=f"mlagen.build('{self.artifact.manifest.kernel}', ..) brings it",
             )
         return asked
 
@@ -179,7 +188,8 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
             fields: dict[str, Any] = {"num_heads": self.config.num_heads}
             if sink:
                 fields["sink"] = True
-            self._merges[sink] = self._build(MERGE_KERNEL, fields)
+            name = MERGE_KERNELS[self.artifact.manifest.target]
+            self._merges[sink] = self._build(name, fields)
         return self._merges[sink]
 
 

@@ -51,13 +51,23 @@ class Paging:
                 f"pages of {page_size} rows lie {page} bytes apart, {gap} more than they take",
                 hint="at most 2**32 - 1 more",
             )
-        log2 = (page_size - 1).bit_length()
-        magic = -(-(2 ** (31 + log2)) // page_size)
-        return Paging(rows, apart, magic, 31 + log2, gap, page_size)
+        return Paging(rows, apart, *reciprocal(page_size), gap, page_size)
 
     def numbers(self, prefix: str = "") -> dict[str, int]:
         """By the names of a kernel's arguments."""
         return {prefix + name: value for name, value in asdict(self).items()}
+
+
+def reciprocal(divisor: int) -> tuple[int, int]:
+    """(magic, shift) with x * magic >> shift == x // divisor for 0 <= x < 2**31."""
+    log2 = (divisor - 1).bit_length()
+    return -(-(2 ** (31 + log2)) // divisor), 31 + log2
+
+
+def split_numbers(splits: int) -> dict[str, int]:
+    """What kernels take of the parts of a query's keys, by the names of their arguments."""
+    magic, shift = reciprocal(splits)
+    return {"splits": splits, "split_magic": magic, "split_shift": shift}
 
 
 def extent(row: RowFormat, d_qk: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import (
+    BY_WAVES,
     D_V,
     KEYS_AS_ROWS,
     OF_E4M3,
@@ -37,7 +38,7 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
 )
-from mlagen.families.mla_sparse.paging import Paging, extent
+from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
@@ -67,7 +68,9 @@ GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
 
 
 def order_of(artifact: Artifact) -> Order:
-    """The order in which an artifact's kernel computes: of two warpgroups, or of one."""
+    """The order in which an artifact's kernel computes."""
+    if artifact.manifest.target == "gfx950":
+        return BY_WAVES
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
@@ -109,7 +112,8 @@ class MlaSparseTrial(Trial):
 
     @property
     def walk(self) -> Walk:
-        return Walk(max(self._tiles(entry) for entry in range(self._lists)), "topk", TILE)
+        tiles = max(self._tiles(entry) for entry in range(self._lists))
+        return Walk(tiles, "topk", self.order.tile)
 
     def planned(self, artifact: Artifact) -> MlaSparseTrial:
         return replace(self, order=order_of(artifact))
@@ -123,7 +127,7 @@ class MlaSparseTrial(Trial):
     def _tiles(self, entry: int) -> int:
         inputs = self.inputs
         at = (entry, 0) if isinstance(inputs, MlaSparseDecodeInputs) else (0, entry)
-        return sum(-(-part.places // TILE) for part in inputs.parts(*at))
+        return sum(-(-part.places // self.order.tile) for part in inputs.parts(*at))
 
     @property
     def splits(self) -> list[tuple[int, ...]]:
@@ -165,11 +169,13 @@ class MlaSparseTrial(Trial):
         }  # fmt: skip
         units = queries * groups
         numbers = {
-            **call_numbers(inputs), "splits": self.given.splits, "units": units,
+            **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
             "empty_lse": EMPTY_LSE,
         }  # fmt: skip
-        grid = artifact.manifest.grid[0].size
-        blocks = {"units": units, "blocks": slots if decode else min(self.given.blocks, units)}
+        blocks = {
+            "units": units, "blocks": slots if decode else min(self.given.blocks, units),
+            "splits": self.given.splits,
+        }  # fmt: skip
         args = artifact.manifest.args
         report = launcher.launch(
             artifact,
@@ -179,7 +185,7 @@ class MlaSparseTrial(Trial):
                 for arg in args
                 if not arg.tensor and arg.name not in blocks.keys() - numbers.keys()
             },
-            sizes={grid: blocks[grid]},
+            sizes={each.size: blocks[each.size] for each in artifact.manifest.grid},
         )
         if self.given.splits > 1:
             self._merge(o, lse, partial_o, partial_lse, groups)
@@ -234,6 +240,7 @@ def call_tensors(inputs: MlaSparseInputs) -> dict[str, Array]:
         "q": inputs.q.reshape(-1, inputs.q.shape[-1]),
         **_pool_tensors("", inputs.pool, inputs.indices, inputs.topk_length, entries),
         "sink": np.full(heads, -np.inf, np.float32) if inputs.sink is None else inputs.sink,
+        "zeros": np.zeros(inputs.config.d_qk, ELEMENT_TYPES["bf16"]),
     }
     if isinstance(inputs, MlaSparseDecodeInputs):
         if inputs.positions is not None and inputs.first_position is not None:
@@ -313,7 +320,7 @@ class MlaSparsePrefillKind(Kind):
         """Lists for every number of tiles that the text tells apart, whole and cut, one after
         another in a block; lists of one key and of none; lists that go on past their length;
         then invalid and repeated indices."""
-        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)), order_of(artifact).tile)
         problem = MlaSparsePrefillConfig.from_fields(artifact.manifest.problem)
         twice = 8 // problem.product_bytes  # tiles, around the ring of keys
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
@@ -324,6 +331,7 @@ class MlaSparsePrefillKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
+                *_by_tiles(artifact, lengths, "rows"),
             )
         )  # fmt: skip
 
@@ -359,29 +367,46 @@ class MlaSparseDecodeKind(Kind):
     def covering(self, artifact: Artifact) -> Covering:
         """Lists for every number of tiles that the text tells apart, whole and cut; lists that go
         on past their length; then split ones."""
-        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)), order_of(artifact).tile)
+        shape = {"batch": len(lengths), "topk": max(lengths), "lengths": lengths}
         return Covering(
             (
-                Call("realistic", {"batch": len(lengths), "topk": max(lengths),
-                                   "lengths": lengths, **GAPS}),
+                Call("realistic", {**shape, **GAPS}),
                 Call("randn", {"batch": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
+                *_by_tiles(artifact, lengths, "batch"),
             )
         )  # fmt: skip
 
 
-def covering_lengths(most: int) -> tuple[int, ...]:
+def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:
     """Of lists of 0 to `most` + 1 tiles, whole and cut: the last tile of an odd number of them has
     almost all its keys, of an even number a few. Every fourth list of a made-up call names no row
-    at all: it is one more there, so that each number of tiles has keys."""
+    at all: it is one more there, so that each number of tiles has keys. `tile`: keys of one."""
     found: list[int] = []
-    cut = (TILE * n + (n if n % 2 else TILE - n) for n in range(1, most + 2))
-    for length in (0, TILE, 1, *cut, 0, TILE):
-        found += [TILE] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
+    cut = (tile * n + (n if n % 2 else tile - n) for n in range(1, most + 2))
+    for length in (0, tile, 1, *cut, 0, tile):
+        found += [tile] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
         found.append(length)
     return tuple(found)
+
+
+def _by_tiles(artifact: Artifact, lengths: tuple[int, ...], entries: str) -> tuple[Call, ...]:
+    """Where code is skipped in some tiles, lists of all numbers of tiles: the maximum moves in each
+    tile; then invalid indices are in each, among keys of equal weight. Where positions may hide a
+    tile lists come several times."""
+    if artifact.manifest.target != "gfx950":
+        return ()
+    most, lengths = max(lengths), lengths * (4 if artifact.manifest.problem.get("causal") else 1)
+    shape = {entries: len(lengths), "topk": most, "lengths": lengths}
+    if artifact.manifest.problem.get("extra"):
+        shape["extra_lengths"] = (0,) * len(lengths)
+    return (
+        Call("late_max", {**shape, "pattern": "distinct"}),
+        Call("diffuse", {**shape, "pattern": "invalid"}),
+    )
 
 
 def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mlagen.families.mla_sparse.benchmark.work import (
 )
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
-from mlagen.families.mla_sparse.kernel import MERGE_KERNEL, sparse_kernel
+from mlagen.families.mla_sparse.kernel import MERGE_KERNELS, sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.verification import order_of
@@ -143,4 +143,4 @@ class DecodeWorkloads:
 
 
 def _seconds(problem: Mapping[str, Any]) -> tuple[Second, ...]:
-    return ((MERGE_KERNEL, {"num_heads": problem["num_heads"]}),)
+    return ((MERGE_KERNELS["sm_90a"], {"num_heads": problem["num_heads"]}),)

@@ -18,6 +18,7 @@ from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.unit import HOPPER
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.family import Call, Covering, Kind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
@@ -26,14 +27,15 @@ from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
 MOST = 4096  # parts of a sequence
+SLOT_ROWS = (BLOCK_ROWS, 2 * BLOCK_ROWS)
 EMPTY_LSE = 0x7F800000  # +inf: that the number of the call is taken shows by no merge's making it
 
 
 @dataclass(frozen=True, eq=False)
 class MlaDecodeMergeInputs:
     """Parts of sequences of one new token each: `partial_o` fp32 [slots, 64, 512] and `partial_lse`
-    fp32 [slots, 64] in log2 units, the `work` that left them, and of a problem with sinks `sink`
-    fp32 [num_heads], in natural units."""
+    fp32 [slots, 64] in log2 units (or with `slot_rows` of the work rows), the `work` that left
+    them, and of a problem with sinks `sink` fp32 [num_heads], in natural units."""
 
     config: MlaDecodeMergeConfig
     partials: tuple[int, ...]
@@ -44,7 +46,12 @@ class MlaDecodeMergeInputs:
 
 
 def mla_decode_merge_inputs(
-    config: MlaDecodeMergeConfig, *, partials: tuple[int, ...], data: str, seed: int
+    config: MlaDecodeMergeConfig,
+    *,
+    partials: tuple[int, ...],
+    data: str,
+    seed: int,
+    slot_rows: int = BLOCK_ROWS,
 ) -> MlaDecodeMergeInputs:
     """Made-up parts, `partials` of each sequence. A fifth of the rows of "realistic" ones saw no
     key, and hold NaN; in "unseen" no row of a third of the sequences' rows saw any, and half of the
@@ -56,8 +63,9 @@ def mla_decode_merge_inputs(
         )
     rng = np.random.default_rng([seed, *data.encode()])
     whole = MlaDecodeConfig(config.num_heads, output_dtype=config.output_dtype)
-    work = plan_work(whole, [TILE * count for count in partials], split_keys=TILE)
-    shape = (work.slots, BLOCK_ROWS)
+    unit = replace(HOPPER, rows=slot_rows)
+    work = plan_work(whole, [TILE * count for count in partials], split_keys=TILE, unit=unit)
+    shape = (work.slots, slot_rows)
     partial_o = rng.standard_normal((*shape, config.d_v)).astype(np.float32)
     partial_lse = (4 * rng.standard_normal(shape)).astype(np.float32)
     nothing = rng.random(shape) < 0.2
@@ -82,7 +90,7 @@ class MlaDecodeMergeTrial(Trial):
 
     @property
     def sizes(self) -> Mapping[str, Size]:
-        return {"partials": self.inputs.partials}
+        return {"partials": self.inputs.partials, "slot_rows": self.inputs.work.slot_rows}
 
     def planned(self, artifact: Artifact) -> MlaDecodeMergeTrial:
         return replace(self, running=artifact.manifest.target == "gfx950")
@@ -139,6 +147,13 @@ class MlaDecodeMergeTrial(Trial):
             "o": o, "lse": lse,
         }  # fmt: skip
         numbers = {"lse_stride": inputs.work.lse_stride}
+        if any(arg.name == "slot_rows" for arg in artifact.manifest.args):
+            numbers["slot_rows"] = inputs.work.slot_rows
+        elif inputs.work.slot_rows != BLOCK_ROWS:
+            raise ConfigError(
+                f"slot_rows={inputs.work.slot_rows}: {artifact.manifest.kernel} merges parts of "
+                f"{BLOCK_ROWS} rows"
+            )
         if inputs.sink is not None:
             tensors["sink"], numbers["empty_lse"] = inputs.sink, EMPTY_LSE
         report = launcher.launch(
@@ -162,7 +177,7 @@ def _without_keys(lse: Array) -> Array:
 class MlaDecodeMergeKind(Kind):
     """Inputs from `mla_decode_merge_inputs`."""
 
-    sizes = ("partials",)
+    sizes = ("partials", "slot_rows")
     lists = ("partials",)
     data = ("realistic", "unseen")
     uneven: ClassVar[Mapping[str, Any]] = {"partials": (3, 7)}
@@ -173,18 +188,25 @@ class MlaDecodeMergeKind(Kind):
         if data not in self.data:
             raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(self.data)}")
         partials = shape.pop("partials", (3, 7))
+        slot_rows = shape.pop("slot_rows", BLOCK_ROWS)
         if shape:
-            raise ConfigError(f"unknown sizes {', '.join(shape)}", hint="partials")
+            raise ConfigError(f"unknown sizes {', '.join(shape)}", hint="partials, slot_rows")
+        if slot_rows not in SLOT_ROWS:
+            raise ConfigError(f"slot_rows={slot_rows}", hint="rows of a part: 64, or 128 on gfx950")
         partials = (partials,) if isinstance(partials, int) else tuple(partials)
         config = MlaDecodeMergeConfig.from_fields(problem)
-        return mla_decode_merge_inputs(config, partials=partials, data=data, seed=seed)
+        return mla_decode_merge_inputs(
+            config, partials=partials, data=data, seed=seed, slot_rows=slot_rows
+        )
 
     def trial(self, inputs: MlaDecodeMergeInputs) -> MlaDecodeMergeTrial:
         return MlaDecodeMergeTrial(inputs)
 
     def covering(self, artifact: Artifact) -> Covering:
         """Sequences of as many parts as one, two, four and eight warps share, and of more."""
-        shape = {"partials": (2, 4, 7, 11, 25, 70)}
+        shape: dict[str, Any] = {"partials": (2, 4, 7, 11, 25, 70)}
+        if any(arg.name == "slot_rows" for arg in artifact.manifest.args):
+            shape["slot_rows"] = 2 * BLOCK_ROWS
         return Covering(tuple(Call(data, shape) for data in self.data))
 
 

@@ -30,8 +30,8 @@ _BINARY: dict[str, Callable[[Words, Words], Words]] = {
     "v_mul_lo_u32": np.multiply,
 }
 _MOVES = ("v_mov_b32", "s_mov_b32")
-_OPERAND = re.compile(r"[vs]\[[^\]]*\]|[^\s,\[\]]+")
-_DESTINATION = re.compile(r"([vs])\[([^:\]]*)(?::[^\]]*)?\]")
+_OPERAND = re.compile(r"[vas]\[[^\]]*\]|[^\s,\[\]]+")
+_DESTINATION = re.compile(r"([vas])\[([^:\]]*)(?::[^\]]*)?\]")
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from mlagen.mutation.gfx950.mutant import Mutant, mutant, replaced
 Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
 
 _LEFT_ALONE = ("s_nop", "s_waitcnt", "s_barrier", "s_setprio", "s_endpgm", "s_branch")
-_REGISTER = re.compile(r"([vs])\[(\w+)(?:\+(\d+))?(?::\w+(?:\+(\d+))?)?\]")
+_REGISTER = re.compile(r"([vas])\[(\w+)(?:\+(\d+))?(?::\w+(?:\+(\d+))?)?\]")
 _OFFSET = re.compile(r" offset:(\d+)")
 _SELECT = re.compile(r" (op_sel(?:_hi)?):\[([01,]+)\]")
 _NEGATE = re.compile(r" (neg_lo|neg_hi):\[([01,]+)\]")

@@ -24,12 +24,24 @@ def refuse(k: MlaDecodeConfig) -> None:
             )
 
 
+def query_rows(k: MlaDecodeConfig) -> int:
+    """Query rows that have the same keys: of all new tokens, where there is one KV head."""
+    return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
+
+
+def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
+    """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
+    share keys."""
+    return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
+
+
 def signature(k: MlaDecodeConfig) -> Signature:
     """One workgroup a work item (`mlagen.families.mla_decode.plan`).
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
-    partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units, of items that are
-    a part of their sequence. `lse_stride`: elements of lse from head to head.
+    partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
+    are a part of their sequence, with as many rows as a workgroup has. `lse_stride`: elements of
+    lse from head to head.
     """
     return Signature(
         pack(

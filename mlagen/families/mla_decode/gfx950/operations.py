@@ -12,14 +12,23 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
-from mlagen.dsl import Access, Binding, Operation, PlainOrder, Tile, Value, bind, record
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, signature
+from mlagen.dsl import (
+    Access,
+    Binding,
+    Operation,
+    PlainOrder,
+    Signature,
+    Tile,
+    Value,
+    bind,
+    record,
+)
+from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES, signature
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
-from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
@@ -30,34 +39,59 @@ Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
 class Decode:
     """The operations of one kernel over its ring and the schedule's register tiles: S, O, Q and the
-    bands KB and VB."""
+    bands KB and VB. `accumulated`: quads of O in accumulation registers.
 
-    def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, shape: Shape
-    ) -> None:
+    What a problem over rows of another kind has of its own are the methods up to `_problem`."""
+
+    accumulated: tuple[Regs, ...] = ()
+    looked_up = "PAGE", "page of the row that this lane fetches"
+    templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
+
+    def __init__(self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
         self.shape = shape
-        s.signature = signature(k)
+        s.signature = self._signature()
         self.arguments = argument_registers(s, s.signature)
         self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
-        self.page = s.registers.block(
-            "PAGE", 1, "page of the row that this lane fetches", slots=4, align=1
-        )
-        self.lane = self._lane(s)
-        self.scalars = self._scalars(s)
+        name, what = self.looked_up
+        self.page = s.registers.block(name, 1, what, slots=4, align=1)
+        self.lane = {
+            name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
+            for name, (symbol, count, what) in self._lane().items()
+        }
+        self.scalars = {
+            name: s.registers.scalar(symbol, count, what, align=align)
+            for name, (symbol, count, what, align) in self._scalars().items()
+        }
         s.plain = PlainOrder(
             before=("item", "lanes", "load_queries"),
             tile=(
-                *("find_pages", "copy KV", "read KV", "qk", "read_values"),
-                *(("mask", "mask_start") if k.window else ("mask",)),
+                *self._finding(),
+                *("copy KV", "read KV", "qk", "read_values"),
+                *self._masks(),
                 *("maximum", "rescale", "exponent", "pv"),
             ),
-            after=("normalise", "store_partial", "store"),
+            after=("normalise", *self._storing()),
         )
         bind(ring, self._mover)
 
-    def _lane(self, s: Space) -> dict[str, Regs]:
+    def _signature(self) -> Signature:
+        return signature(self.k)
+
+    def _finding(self) -> tuple[str, ...]:
+        """What looks up where a tile's rows lie."""
+        return ("find_pages",)
+
+    def _masks(self) -> tuple[str, ...]:
+        """What hides scores."""
+        return ("mask", "mask_start") if self.k.window else ("mask",)
+
+    def _storing(self) -> tuple[str, ...]:
+        """What stores a work item's results."""
+        return "store_partial", "store"
+
+    def _lane(self) -> dict[str, tuple[str, int, str]]:
         """Row state and addresses."""
         held = {
             "maximum": ("M", 1, "running maximum M of the row, log2 units"),
@@ -77,12 +111,10 @@ class Decode:
         if self.k.window:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
-        return {
-            name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
-            for name, (symbol, count, what) in held.items()
-        }
+        return held
 
-    def _scalars(self, s: Space) -> dict[str, Regs]:
+    def _scalars(self) -> dict[str, tuple[str, int, str, int]]:
+        """Those of a work item, and temporaries."""
         held = {
             "work": ("WORK", 12, "the work item, as the plan has it", 4),
             "length": ("LENGTH", 1, "keys of the sequence", 1),
@@ -103,9 +135,21 @@ class Decode:
         if self.k.window:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+        return held
+
+    def _problem(self) -> dict[str, Any]:
+        """What templates may name of the problem and of the work item."""
+        k = self.k
         return {
-            name: s.registers.scalar(symbol, count, what, align=align)
-            for name, (symbol, count, what, align) in held.items()
+            "item_bytes": ITEM_BYTES,
+            "plan_shift": TILE.bit_length() - 1,
+            "causal": k.causal,
+            "window": k.window,
+            "by_heads": Divider.of(k.num_heads),
+            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "page_size": k.page_size,
+            "by_page": Divider.of(k.page_size),
+            "last_page": self.arguments["num_blocks"],
         }
 
     @cached_property
@@ -114,6 +158,7 @@ class Decode:
         k = self.k
         dma = self.ring.areas[0].dma
         return {
+            **self._problem(),
             **self.lane,
             **self.scalars,
             "arguments": self.arguments.regs,
@@ -123,23 +168,15 @@ class Decode:
             "wave": self.entry.wave,
             "tiles": self.entry.tiles,
             "temp": self.entry.temp,
-            "S": self.tiles["S"].regs(),
             "O": self.tiles["O"].regs(),
+            "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
-            "item_bytes": ITEM_BYTES,
-            "plan_shift": TILE.bit_length() - 1,
             "kv_block": KEYS,
             "kv_shift": KEYS.bit_length() - 1,
-            "causal": k.causal,
-            "window": k.window,
-            "by_heads": Divider.of(k.num_heads),
             "heads": k.num_heads,
             "row_bytes": k.d_qk * BF16,
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
-            "page_size": k.page_size,
-            "by_page": Divider.of(k.page_size),
             "output_bytes": k.d_v * BF16,
-            "slot_rows": BLOCK_ROWS,
+            "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
             "part_name": self.shape.part,
             "row_part": _map(self.shape.part_of),
@@ -151,11 +188,16 @@ class Decode:
             "fetched_byte": dma.byte.moves(),
             "key_map": self.ring.areas[0].plan.bases[0].moves(),
             "value_map": self.values.bases[0].moves(),
-            "last_page": self.arguments["num_blocks"],
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
             "scale": self.arguments["scale_log2e"],
+            **self.more,
         }
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """What the templates of other shapes may name besides."""
+        return {}
 
     # ---- once a workgroup -------------------------------------------------------------------
 
@@ -172,8 +214,9 @@ class Decode:
     def store(self) -> None:
         """O and the LSE: to a slot where the item is a part of its sequence, otherwise as they
         are. Rows past the item's last are dropped by the range check."""
-        self._record("store_partial", None, guarded=True)
-        self._record("store", None, guarded=True)
+        ways = self._storing()
+        for name in ways:
+            self._record(name, None, guarded=len(ways) > 1)
 
     # ---- once a tile ------------------------------------------------------------------------
 
@@ -184,13 +227,13 @@ class Decode:
             defines=(self.page.at(tile),),
         )  # fmt: skip
 
-    def qk(self, tile: Tile) -> None:
+    def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, the blocks of keys in turn."""
         shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
             step, block = divmod(fragment, shape.key_blocks)
-            target = self.tiles["S"].regs().part(block, shape.result)
+            target = self.tiles["S"].regs(at.phase).part(block, shape.result)
             return {
                 "target": target,
                 "a": self._part("KB", fragment),
@@ -198,7 +241,7 @@ class Decode:
                 "c": target if step else 0,
             }
 
-        self._products(
+        return self._products(
             "qk", tile, product, self._key_reads, self.k.d_qk // shape.step * shape.key_blocks,
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
@@ -212,28 +255,54 @@ class Decode:
 
     def softmax(self, tile: Tile) -> None:
         """The tile's P, packed; O and l follow the maximum where it moved."""
-        uses = (Value("S", tile),)
-        rows = [self.shape.key(r) for r in range(self.shape.score_registers)]
-        for name in ("mask", "mask_start") if self.k.window else ("mask",):
-            self._record(name, tile, lambda at: {"rows": rows}, uses=uses, guarded=True)
-        self._record("maximum", tile, uses=uses)
-        self._record("rescale", tile, guarded=True)
-        self._record("exponent", tile, uses=uses)
+        self.mask(tile)
+        self.maximum(tile)
+        self.rescale(tile)
+        self.exponent(tile)
 
-    def pv(self, tile: Tile) -> None:
+    def mask(self, tile: Tile) -> None:
+        """Scores of keys that a row does not see become -inf."""
+        for name in self._masks():
+            self._record(
+                name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
+                guarded=True,
+            )  # fmt: skip
+
+    @property
+    def score_keys(self) -> list[int]:
+        """The key of a tile whose score each register of S has, in the first lane of a row."""
+        return [self.shape.key(r) for r in range(self.shape.score_registers)]
+
+    def maximum(self, tile: Tile) -> Operation:
+        """The rows' maxima, and whether one moved."""
+        return self._record("maximum", tile, uses=(Value("S", tile),))
+
+    def rescale(self, tile: Tile) -> Operation:
+        """O and l follow the maxima, where one moved."""
+        return self._record("rescale", tile, guarded=True)
+
+    def exponent(self, tile: Tile) -> Operation:
+        """P, its sum, and P packed."""
+        return self._record("exponent", tile, uses=(Value("S", tile),))
+
+    def pv(self, tile: Tile) -> Operation:
         """O += V^T P."""
-        shape, p = self.shape, self.tiles["S"].regs()
+        shape = self.shape
 
-        def product(fragment: int) -> dict[str, Any]:
-            block, step = divmod(fragment, shape.value_steps)
-            target = self.tiles["O"].regs().part(block, shape.result)
-            a, b = self._part("VB", fragment), p.part(step, FRAGMENT)
-            return {"target": target, "a": a, "b": b, "c": target}
+        def product(fragment: int, at: Binding) -> dict[str, Any]:
+            block, step = shape.value_product(fragment)
+            target = self._output(block)
+            p = self.tiles["S"].regs(at.phase).part(step, FRAGMENT)
+            return {"target": target, "a": self._part("VB", fragment), "b": p, "c": target}
 
-        self._products(
+        return self._products(
             "pv", tile, product, self._value_reads, self.k.d_v // shape.rows * shape.value_steps,
             uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
+
+    def _output(self, block: int) -> Regs:
+        """O of a block of columns, as many as the wave has rows."""
+        return self.tiles["O"].regs().part(block, self.shape.result)
 
     # ---- LDS --------------------------------------------------------------------------------
 
@@ -271,7 +340,7 @@ class Decode:
         area, number = divmod(fragment, len(self.ring.areas[0].plan.reads))
         base, offset = self.ring.areas[area].plan.reads[number]
         at = self.ring.areas[area].start + offset
-        return [(self._part("KB", fragment), self.lane["address"][base], at)]
+        return [(self._part("KB", fragment), self._addresses("key")[base], at)]
 
     def _value_reads(self, fragment: int) -> Reading:
         """Those of a fragment of V: its keys in two halves."""
@@ -282,8 +351,12 @@ class Decode:
             base, offset = self.values.reads[first + part]
             target = self._part("VB", fragment).part(part, HALF)
             at = self.ring.areas[area].start + offset
-            found.append((target, self.lane["address"][base], at))
+            found.append((target, self._addresses("value")[base], at))
         return found
+
+    def _addresses(self, name: str) -> Regs:
+        """Where this lane reads K ("key") or V ("value") in this tile's slot."""
+        return self.lane["address"]
 
     def _reads(self, name: str, plan: ReadPlan, reads: Any) -> Any:
         """This tile's addresses, and the first fragments."""
@@ -291,6 +364,7 @@ class Decode:
         def context(at: Binding) -> dict[str, Any]:
             return {
                 "base": self.lane[f"{name}_base"],
+                "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
                 "mnemonic": MNEMONICS[plan.width],
@@ -303,7 +377,7 @@ class Decode:
 
     def _products(
         self, name: str, tile: Tile, product: Any, reads: Any, fragments: int, **more: Any
-    ) -> None:
+    ) -> Operation:
         """The products of a tile's fragments, each followed by the reads of the fragment that takes
         its registers."""
 
@@ -313,12 +387,12 @@ class Decode:
                 "mfma": self.shape.mfma,
                 "mnemonic": MNEMONICS[16 if name == "qk" else 8],
                 "products": [
-                    product(n) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
+                    product(n, at) | {"refill": reads(n + ahead) if n + ahead < fragments else ()}
                     for n in range(fragments)
                 ],
             }
 
-        self._record(
+        return self._record(
             name, tile, context, template="products", folder="prefill", access=self._read(tile),
             **more,
         )  # fmt: skip
@@ -328,12 +402,16 @@ class Decode:
         folder: str = "mla_decode", **more: Any,
     ) -> Operation:  # fmt: skip
         def supply(at: Binding) -> Mapping[str, Any]:
-            return {**self.operands, **(context(at) if context else {})}
+            scores = self.tiles["S"].regs(at.phase)
+            return {**self.operands, "S": scores, **(context(at) if context else {})}
 
-        return Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more)
+        file = template or name
+        return Operation(
+            name, f"{self.templates.get(file, folder)}/{file}.s.j2", tile, supply, **more
+        )
 
-    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> None:
-        record(self._operation(name, tile, context, **more))
+    def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, context, **more))
 
 
 MNEMONICS = {16: "ds_read_b128", 8: "ds_read_b64_tr_b16"}

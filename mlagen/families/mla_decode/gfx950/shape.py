@@ -21,6 +21,7 @@ LANES = 64
 QUAD = 4  # rows of a result that follow each other in a lane's registers
 FRAGMENT = 4  # registers of an operand
 HALF = 2  # registers of what a transposing read brings: four keys of a column
+PAIR = 2  # blocks of columns that take turns
 GROUP = 16  # lanes that transpose among themselves
 
 
@@ -74,6 +75,13 @@ class Shape:
         quad, number = divmod(register, QUAD)
         return self.parts * QUAD * quad + number
 
+    def value_product(self, fragment: int) -> tuple[int, int]:
+        """The block of columns and the step of keys of a fragment of V: two blocks take turns, as
+        a product waits for the one before it that adds to the same registers."""
+        pair, rest = divmod(fragment, PAIR * self.value_steps)
+        step, which = divmod(rest, PAIR)
+        return PAIR * pair + which, step
+
     def query_row(self, thread: int) -> int:
         """The query row of a thread of the workgroup."""
         return self.rows * (thread // LANES) + thread % self.rows
@@ -99,8 +107,8 @@ class Shape:
         ]
 
     def value_fragments(self) -> list[Fragment]:
-        """A span of V^T as operand A of O^T = V^T P, 8 bytes a transposing read: by block of
-        columns, then by step of keys, then by quad. 16 lanes fetch four keys of 16 columns, four
+        """A span of V^T as operand A of O^T = V^T P, 8 bytes a transposing read: as the products
+        follow each other, then by quad. 16 lanes fetch four keys of 16 columns, four
         lanes a key, and lane j of them receives column j: the keys whose scores its registers of
         S^T hold."""
 
@@ -115,10 +123,12 @@ class Shape:
 
             return place
 
+        blocks, quads = SPAN // BF16 // self.rows, self.score_registers // QUAD // self.value_steps
+        products = map(self.value_product, range(blocks * self.value_steps))
         return [
-            fragment(columns, quad)
-            for columns in range(SPAN // BF16 // self.rows)
-            for quad in range(self.score_registers // QUAD)
+            fragment(columns, quads * step + quad)
+            for columns, step in products
+            for quad in range(quads)
         ]
 
 

@@ -2,7 +2,8 @@
 
 With parts in their order, M' = max(M, LSE), L' = exp2(M - M') L + exp2(LSE - M'), and O' likewise;
 at the end O / L and M + log2 L. A part whose LSE is -inf saw no key: its weight is 0, and its O,
-which may be NaN, is *replaced* by 0. M starts at the lowest finite number.
+which may be NaN, is *replaced* by 0. M starts at the lowest finite number. A sink a, in natural
+units, multiplies O by 1 / (1 + exp2(a log2 e - M - log2 L)).
 """
 
 from __future__ import annotations
@@ -11,38 +12,32 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.split_work import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, record
 from mlagen.dsl.signature import pack
-from mlagen.errors import ConfigError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.gfx950.dsl import Entry, Space
 
 FP32 = 4
 
 
-def refuse(k: MlaDecodeMergeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on gfx950."""
-    if k.sink:
-        raise ConfigError(
-            "sink=True: mla_decode_merge_gfx950 has no such form",
-            hint="sink=False here, or the kernel of sm_90a",
-        )
-
-
 def signature(k: MlaDecodeMergeConfig) -> Signature:
-    """One workgroup a merge of the plan; tensors as in `split_merge.decode_problem`."""
+    """One workgroup a merge of the plan; tensors as in `split_merge.decode_problem`, but for the
+    rows of a slot: 64, or the `slot_rows` that the workgroups which left them have."""
     return Signature(
         pack(
             ("merges", "pointer:int32", "read"),
             ("partial_o", "pointer:fp32", "read"),
             ("partial_lse", "pointer:fp32", "read"),
+            *((("sink", "pointer:fp32", "read"),) if k.sink else ()),
             ("o", f"pointer:{k.output_dtype}", "write"),
             ("lse", "pointer:fp32", "write"),
             ("lse_stride", "u32", "value"),
+            ("slot_rows", "u32", "value"),
+            *((("empty_lse", "u32", "value"),) if k.sink else ()),
         ),
         grid=(("merges", 1),),
         block=(64 * MERGE_WARPS, 1, 1),
@@ -75,9 +70,14 @@ class DecodeMerge:
                 ("rows", "ROWS", 1, "rows of the row block; 0 where the wave has no line", 1),
                 ("buffer", "SRD", 4, "buffer resource of the next part's O, then of O", 4),
                 ("lse_buffer", "SRDLSE", 4, "buffer resource of its LSE, then of the LSE", 4),
+                ("slot_bytes", "SLOTO", 1, "bytes of a slot's O", 1),
+                ("slot_lse_bytes", "SLOTLSE", 1, "bytes of a slot's LSE", 1),
                 ("scratch", "TMP", 4, "scalar temporaries", 2),
             )
         }
+        if k.sink:
+            what = "sink of the row's head"
+            self.lane["sink"] = regs.block("SINK", 1, what, align=1).regs()
         s.plain = PlainOrder(before=("begin",), tile=("load", "add"), after=("store",))
 
     @cached_property
@@ -99,11 +99,12 @@ class DecodeMerge:
             "heads": k.num_heads,
             "waves": MERGE_WARPS,
             "merge_shift": MERGE_BYTES.bit_length() - 1,
-            "slot_rows": BLOCK_ROWS,
             "part_row_bytes": k.d_v * FP32,
             "output_row_bytes": k.d_v * 2,
             "line_shift": (k.d_v * FP32 // LINES_A_ROW).bit_length() - 1,
             "lowest": hex_float(LOWEST),
+            "log2e": hex_float(LOG2E),
+            "with_sink": k.sink,
             "ln2": hex_float(LN2),
         }
 

@@ -90,8 +90,8 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
         text=text,
         code=code,
         resources=Resources(
-            vgprs=schedule.registers.used,
-            agprs=0,
+            vgprs=schedule.registers.vectors,
+            agprs=schedule.registers.accumulators,
             sgprs=schedule.registers.next_scalar,
             lds_bytes=schedule.lds.used,
             scratch_bytes=0,
@@ -119,7 +119,6 @@ def render(
     """The `.s` and the source of each of its instruction lines."""
     lines = code_lines(schedule, program.layout)
     registers, signature = schedule.registers, schedule.signature
-    used = registers.used
     context = {
         **header(schedule),
         "symbol": schedule.name,
@@ -132,10 +131,14 @@ def render(
         "lds_map": lds_map(schedule),
         "lds_bytes": schedule.lds.used,
         "lds_capacity": schedule.lds.capacity,
-        "vgprs": used,
+        "vgprs": registers.used,
+        "agprs": registers.accumulators,
         "vgpr_budget": registers.budget,
-        "accum_offset": min(GFX950.arch_vgprs_per_wave, -(-used // 4) * 4),
-        "vector_map": list(registers.symbols()),
+        "accum_offset": registers.accum_offset,
+        "vector_map": [
+            (symbol, regs.file, first, len(regs), comment)
+            for symbol, regs, first, comment in registers.symbols()
+        ],
         "scalar_map": [
             (regs.name, regs.first, regs.count, regs.comment) for regs in registers.scalars.values()
         ],

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from mlagen.codegen.dataflow import Difference, Done, Effect, differences, inherited
 from mlagen.dsl import Binding, Operation, PlainOrder
 from mlagen.targets.gfx950.codegen.follow import Follower, Lost
-from mlagen.targets.gfx950.codegen.isa import SGPR
+from mlagen.targets.gfx950.codegen.isa import AGPR, SGPR
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Stream
 from mlagen.targets.gfx950.codegen.violation import Violation
@@ -293,9 +293,10 @@ class _Walk:
     def _storage(self, register: object) -> str:
         """A register by the name that the schedule gives it."""
         number = register if isinstance(register, int) else -1
-        for symbol, first, count, _ in self.schedule.registers.symbols():
-            if first <= number < first + count:
-                return f"v[{symbol}{f'+{number - first}' if number > first else ''}]"
+        for _, held, place, _ in self.schedule.registers.symbols():
+            first = place + (AGPR if held.file == "a" else 0)
+            if first <= number < first + len(held):
+                return str(held[number - first])
         for regs in self.schedule.registers.scalars.values():
             if regs.first <= number - SGPR < regs.first + regs.count:
                 return f"s[{regs.name}]"

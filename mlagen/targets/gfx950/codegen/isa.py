@@ -18,7 +18,8 @@ from functools import lru_cache
 from mlagen.errors import TemplateError
 from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Pipe
 
-SGPR = 1000  # register id of s0; VGPRs are 0..511
+AGPR, SGPR = 256, 1000  # register ids of a0 and of s0; v0 is 0
+_FIRST = {"v": 0, "a": AGPR, "s": SGPR}
 VCC, M0, EXEC, SCC = (SGPR + 106, SGPR + 107), (SGPR + 124,), (SGPR + 126, SGPR + 127), (1300,)
 _SPECIAL = {"vcc": VCC, "m0": M0, "exec": EXEC, "scc": SCC, "vcc_lo": VCC[:1], "vcc_hi": VCC[1:]}
 
@@ -65,7 +66,9 @@ def _table() -> dict[str, Spec]:
     add("barrier", "", "s_barrier")
     # The offset of a scalar load is a constant or a scalar register.
     add("smem", "w r r", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
-    add("vector", "w r", "v_mov_b32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
+    add("vector", "w r", "v_mov_b32 v_ceil_f32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
+    # From and to the accumulation registers, which no other vector instruction takes.
+    add("vector", "w r", "v_accvgpr_read_b32 v_accvgpr_write_b32")
     add(
         "vector",
         "w r r",
@@ -120,8 +123,8 @@ TABLE: Mapping[str, Spec] = _table()
 # `buffer_load ... lds` has no register destination: address, resource, scalar offset.
 _LDS_DMA = Spec("vmem", "r r r > m0", "vm")
 
-_RANGE = re.compile(r"^([vs])\[([^\]:]+)(?::([^\]]+))?\]$")
-_PLAIN = re.compile(r"^([vs])(\d+)$")
+_RANGE = re.compile(r"^([vas])\[([^\]:]+)(?::([^\]]+))?\]$")
+_PLAIN = re.compile(r"^([vas])(\d+)$")
 _COMMENT = re.compile(r"\s*;\s*")
 _LABEL = re.compile(r"^([.\w]+):$")
 
@@ -200,13 +203,13 @@ class Parser:
             return _SPECIAL[bare]
         plain = _PLAIN.match(bare)
         if plain:
-            return (int(plain.group(2)) + (SGPR if plain.group(1) == "s" else 0),)
+            return (int(plain.group(2)) + _FIRST[plain.group(1)],)
         match = _RANGE.match(bare)
         if match:
             file, first, last = match.groups()
             low = self._index(first)
             high = low if last is None else self._index(last)
-            base = SGPR if file == "s" else 0
+            base = _FIRST[file]
             return tuple(range(base + low, base + high + 1))
         float(int(bare, 0)) if bare.lower().startswith("0x") else float(bare)
         return ()

@@ -12,7 +12,7 @@ def kernel_map(schedule: Schedule) -> KernelMap:
     vector = tuple(
         RegisterMap(
             name=block.symbol(slot),
-            file="v",
+            file=block.file,
             count=block.count,
             first=block.first + slot * block.count,
             bank=block.bank,

@@ -87,7 +87,7 @@ def run_clustered(
     space = Space(
         chosen,
         Lds(target.lds_bytes, target.lds_offset_bits),
-        Registers(target.vgpr_budget(1), target.sgprs_per_wave),
+        Registers(target.vgpr_budget(1), target.sgprs_per_wave, target.arch_vgprs_per_wave),
     )
     function.run(builder, space, problem)
     parts = {

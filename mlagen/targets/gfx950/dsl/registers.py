@@ -1,8 +1,9 @@
 """Register blocks: named, declared, never coloured. Sharing is declared and its lifetimes checked.
 
-A `Block` is a run of vector registers a lane holds; with `slots` it is a ring indexed by tile. A
-`Value` is what one tile puts into a block: operations define and use values, and two values that
-share registers must never be alive at once.
+A `Block` is a run of registers a lane holds: vector registers, or accumulation registers, which
+matrix products, LDS reads, loads and stores take, and other vector instructions do not. With
+`slots` it is a ring indexed by tile. A `Value` is what one tile puts into a block: operations
+define and use values, and two values that share registers must never be alive at once.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlagen.dsl.tile import Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
+
+File = Literal["v", "a"]  # vector and accumulation registers
 
 # Registers that the assembler knows by these names (LLVM AMDGPUOperandSyntax).
 _RESERVED = re.compile(
     r"[vsa]\d+|ttmp\d+|(exec|vcc|flat_scratch|xnack_mask|tba|tma)(_lo|_hi)?|m0|null|src_\w+"
     r"|scc|vccz|execz|lds_direct"
 )
+
+
+_FILES: dict[File, str] = {"v": "vector registers", "a": "accumulation registers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class ScalarRegs:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`slots` runs of `count` vector registers starting at physical register `first`."""
+    """`slots` runs of `count` registers, from register `first` of their file on."""
 
     name: str
     first: int
@@ -78,13 +85,14 @@ class Block:
     slots: int
     comment: str
     bank: str  # blocks with the same bank share registers
+    file: File = "v"
 
     def symbol(self, slot: int) -> str:
         return self.name if self.slots == 1 else f"{self.name}{slot}"
 
     def regs(self, slot: int = 0) -> Regs:
         """The registers of one slot."""
-        return Regs(self.symbol(slot % self.slots), 0, self.count)
+        return Regs(self.symbol(slot % self.slots), 0, self.count, self.file)
 
     def at(self, tile: Tile) -> Value:
         return Value(self.name, tile)
@@ -96,27 +104,38 @@ class Block:
 
 @dataclass
 class Registers:
-    """The vector and scalar register map of one schedule, filled while it is written."""
+    """The register map of one schedule, filled while it is written. `budget`: vector and
+    accumulation registers of a lane together; `named`: of each file, what instructions can name."""
 
     budget: int
     scalar_budget: int
+    named: int = 512
     blocks: dict[str, Block] = field(default_factory=dict)
     scalars: dict[str, ScalarRegs] = field(default_factory=dict)
-    next_vector: int = 0
+    next: dict[File, int] = field(default_factory=lambda: {"v": 0, "a": 0})
     next_scalar: int = 0
 
     def block(
-        self, name: str, count: int, comment: str, *, slots: int = 1, align: int = 2
+        self,
+        name: str,
+        count: int,
+        comment: str,
+        *,
+        slots: int = 1,
+        align: int = 2,
+        file: File = "v",
     ) -> Block:
         """Declare `slots` x `count` registers. Runs start on an even register (tuple alignment)."""
         if slots < 1:
             raise ScheduleError(f"registers {name!r}: {slots} slots; a ring of tiles has 1 or more")
-        first = self._claim(name, count * slots, align)
-        return self._add(Block(name, first, count, slots, comment, bank=name))
+        first = self._claim(name, count * slots, align, file)
+        return self._add(Block(name, first, count, slots, comment, name, file))
 
-    def tile(self, name: str, count: int, comment: str, *, slots: int = 1) -> Block:
+    def tile(
+        self, name: str, count: int, comment: str, *, slots: int = 1, file: File = "v"
+    ) -> Block:
         """Declare a block of matrix operands: a run starts where a fragment of four may."""
-        return self.block(name, count, comment, slots=slots, align=4)
+        return self.block(name, count, comment, slots=slots, align=4, file=file)
 
     def share(
         self, bank: str, *wants: tuple[str, int, str], apart: bool = False
@@ -128,7 +147,7 @@ class Registers:
             raise ScheduleError(f"bank {bank!r} shares nothing")
         if apart:
             return tuple(self.tile(*want) for want in wants)
-        first = self._claim(bank, max(count for _, count, _ in wants), 4)
+        first = self._claim(bank, max(count for _, count, _ in wants), 4, "v")
         return tuple(
             self._add(Block(name, first, count, 1, comment, bank)) for name, count, comment in wants
         )
@@ -164,20 +183,37 @@ class Registers:
         return Regs(name, 0, count, "s")
 
     @property
-    def used(self) -> int:
+    def vectors(self) -> int:
         """Vector registers a lane uses."""
-        return self.next_vector
+        return self.next["v"]
 
-    def symbols(self) -> Iterable[tuple[str, int, int, str]]:
-        """(symbol, first register, count, comment) of every vector block and slot."""
+    @property
+    def accumulators(self) -> int:
+        """Accumulation registers a lane uses."""
+        return self.next["a"]
+
+    @property
+    def accum_offset(self) -> int:
+        """Where the accumulation registers begin: they follow the vector registers, four by four
+        (LLVM AMDGPUUsage, amdhsa_accum_offset)."""
+        return -(-self.vectors // 4) * 4
+
+    @property
+    def used(self) -> int:
+        """Registers of both files."""
+        return self.accum_offset + self.accumulators if self.accumulators else self.vectors
+
+    def symbols(self) -> Iterable[tuple[str, Regs, int, str]]:
+        """(symbol, registers, the first one's number in its file, comment) of every block and
+        slot."""
         for block in self.blocks.values():
             for slot in range(block.slots):
                 first = block.first + slot * block.count
-                yield block.symbol(slot), first, block.count, block.comment
+                yield block.symbol(slot), block.regs(slot), first, block.comment
 
     def physical(self) -> dict[str, int]:
-        """First physical register of every symbol; scalar symbols included."""
-        table = {symbol: first for symbol, first, _, _ in self.symbols()}
+        """First register of every symbol in its file; scalar symbols included."""
+        table = {symbol: first for symbol, _, first, _ in self.symbols()}
         table.update({regs.name: regs.first for regs in self.scalars.values()})
         return table
 
@@ -186,8 +222,9 @@ class Registers:
         self.budget = budget
         before: list[Block] = []
         for block in self.blocks.values():
-            if block.first + block.count * block.slots > budget:
-                raise self._ran_out(block.bank, block.count * block.slots, block.first, before)
+            start = block.first + (self.accum_offset if block.file == "a" else 0)
+            if start + block.count * block.slots > budget:
+                raise self._ran_out(block.bank, block.count * block.slots, start, before)
             before.append(block)
 
     def _check_name(self, name: str) -> None:
@@ -206,11 +243,20 @@ class Registers:
                 f"register name {name!r} is the machine's own", hint="another, such as K or s_row"
             )
 
-    def _claim(self, name: str, count: int, align: int) -> int:
-        first = -(-self.next_vector // align) * align
+    def _claim(self, name: str, count: int, align: int, file: File) -> int:
+        first = -(-self.next[file] // align) * align
         if first + count > self.budget:
             raise self._ran_out(name, count, first, self.blocks.values())
-        self.next_vector = first + count
+        if first + count > self.named:
+            held = ", ".join(f"{x.name} {x.count * x.slots}" for x in self.blocks.values()
+                             if x.file == file)  # fmt: skip
+            raise CapacityError(
+                f"{_FILES[file]} ran out: {name!r} wants {count} more on top of {first}, "
+                f"{first + count} of {self.named} that instructions can name",
+                hint=f"held so far: {held or 'nothing'}; matrix operands may be of the other file: "
+                f'file="{"a" if file == "v" else "v"}"',
+            )
+        self.next[file] = first + count
         return first
 
     def _ran_out(self, name: str, count: int, first: int, before: Iterable[Block]) -> CapacityError:

@@ -47,7 +47,7 @@ def given(inputs: Any, **changes: Any) -> dict[str, Any]:
 
 def right(made: Any, inputs: Any, outputs: Any, splits: int = 1) -> None:
     """Holds outputs against both oracles."""
-    trial = MlaSparseTrial(SplitInputs(inputs, splits))
+    trial = MlaSparseTrial(SplitInputs(inputs, splits), order_of(made.artifact))
     names = ("o", "lse", "max_logits")
     if not isinstance(inputs, MlaSparsePrefillInputs):
         names = names[:2]

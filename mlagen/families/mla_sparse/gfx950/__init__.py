@@ -1,0 +1,1 @@
+"""Top-k sparse MLA on gfx950."""
