@@ -16,22 +16,26 @@ from mlagen.problem.formats import E4M3_NORMAL, Floats
 
 Ints = npt.NDArray[np.int32]
 FAR = -(1 << 20)  # the exponent of what is 0
-KEYS = 64  # taken at once, which keeps arrays small
+AT_ONCE = 64  # columns of sums: it keeps arrays small
 
 
 def cut_products(a: Floats, b: Floats, depth: int, kept: int) -> Floats:
     """a @ b.T of e4m3 numbers, `depth` columns a step, [rows, keys]."""
     found = np.zeros((len(a), len(b)))
-    for start in range(0, len(b), KEYS):
-        part = slice(start, start + KEYS)
-        for column in range(0, a.shape[1], depth):
-            step = slice(column, column + depth)
-            found[:, part] = cut_step(found[:, part], a[:, step], b[part, step], kept)
+    for column in range(0, a.shape[1], depth):
+        step = slice(column, column + depth)
+        found = cut_columns(found, a[:, step], b[:, step], kept)
     return found
 
 
+def cut_columns(sums: Floats, a: Floats, b: Floats, kept: int) -> Floats:
+    """`cut_step`, some columns of `sums` at once."""
+    parts = [slice(start, start + AT_ONCE) for start in range(0, len(b), AT_ONCE)]
+    return np.concatenate([cut_step(sums[:, part], a, b[part], kept) for part in parts], axis=1)
+
+
 def cut_step(sums: Floats, a: Floats, b: Floats, kept: int) -> Floats:
-    """`sums` [rows, columns] with one step of a @ b.T added, a [rows, depth], b [columns, depth]."""
+    """`sums` [rows, columns] and one step of a @ b.T, a [rows, depth], b [columns, depth]."""
     of_a, of_b = _exponents(a), _exponents(b)
     greatest = (of_a[:, None] + of_b[None]).max(axis=2)
     of_sums = np.where(sums == 0, FAR, np.frexp(sums)[1] - 1)

@@ -197,9 +197,7 @@ def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats,
     turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
     for which, column in enumerate(order.first_columns):
         own = turn == which
-        errors[:, own] = score_error(
-            q, keys.stored[own][:, added], column, order.depth, order.step
-        )
+        errors[:, own] = score_error(q, keys.stored[own][:, added], column, order.depth, order.step)
     return products, errors * np.abs(keys.scales) + keys.rounding * np.abs(products)
 
 

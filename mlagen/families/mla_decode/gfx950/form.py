@@ -15,7 +15,10 @@ WAVES = 4  # of a workgroup, each with query rows of its own
 
 def refuse(k: MlaDecodeConfig) -> None:
     """ConfigError where there is no kernel for the problem on gfx950."""
-    wanted = {"dtype": (k.dtype, "bf16"), "cache_dtype": (k.cache_dtype, "bf16")}
+    wanted = {
+        "dtype": (k.dtype, "bf16"), "cache_dtype": (k.cache_dtype, "bf16"),
+        "compute": (k.compute, "bf16"),
+    }  # fmt: skip
     for name, (given, there) in wanted.items():
         if given != there:
             raise ConfigError(
