@@ -1,5 +1,6 @@
-"""MLA decode on Hopper with products of e4m3: a block has 64 query rows of one sequence, and its keys
-or a split of them. Two math warpgroups take turns at tiles of 64 keys; a third one fetches them.
+"""MLA decode on Hopper with products of e4m3: a block has 64 query rows of one sequence, and its
+keys or a split of them. Two math warpgroups take turns at tiles of 64 keys; a third one fetches
+them.
 
 | left, tiles i and i + 1                          | right, tiles i + 1 and i                    |
 |--------------------------------------------------|---------------------------------------------|

@@ -24,10 +24,11 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
     fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units, of items that are a part of
-    their sequence. `arrivals` [slots], zero before and after a call: how many warpgroups have stored such a part or
-    taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`: of rope-aware rows,
-    fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens]. `kv_scale`: what multiplies O
-    where the cache holds multiples of it; `scale_log2e` has it too, and the scale of an e4m3 q.
+    their sequence. `arrivals` [slots], zero before and after a call: how many warpgroups have
+    stored such a part or taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`:
+    of rope-aware rows, fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens].
+    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too,
+    and the scale of an e4m3 q.
     """
     paged = PagedCopy.of(k)
     width = k.num_kv_heads * paged.columns
