@@ -53,6 +53,7 @@ def e4m3_products(k, s):
     for i in tiles(left, step=2):
         d.rescale(i, d.left, left)
         d.load_values(i, left)
+        d.await_keys(i + 2)
         d.pv(i, d.left, left)
         release(d.keys, i)
         d.qk(i + 2)

@@ -151,7 +151,7 @@ class E4m3Decode:
                 *by(feeder, "load_queries"),
                 *(part for tile in (0, 1) for part in by(feeder, f"copy {keys}", "next_page",
                                                          tile=tile)),
-                *by(left, "qk", "row_maximum", *softmax, *values(left), f"release {keys}"),
+                *by(left, "await_keys", "qk", "row_maximum", *softmax, *values(left), f"release {keys}"),
                 *by(right, "qk", "row_maximum", tile=1),
                 *by(right, "take_maximum", tile=0),
                 *by(right, *softmax, tile=1),
@@ -194,6 +194,12 @@ class E4m3Decode:
                      shared="latent/next_page")  # fmt: skip
 
     # ---- scores -----------------------------------------------------------------------------
+
+    def await_keys(self, tile: Tile) -> None:
+        """Wait for a tile's keys here: a wait spins, and a product that is in flight over a loop is
+        waited for with all others."""
+        self._record("await_keys", tile, shared="pipeline/nothing",
+                     uses=(Value(self.keys.name, tile),))  # fmt: skip
 
     def qk(self, tile: Tile) -> None:
         """S = Q K^T."""
