@@ -33,6 +33,8 @@ def test_whole_and_split_sequences():
         (16, {"q_len": 8, "mask": "null"}, (130,)),
         (8, {"mask": "sliding_window_causal[70]", "q_len": 3}, (200, 5)),
         (16, {"page_size": 192}, (300, 64)),
+        (16, {"page_size": 16}, (300, 7)),
+        (12, {"page_size": 32, "num_kv_heads": 3, "q_len": 2}, (130, 1)),
     ],
     ids=str,
 )
@@ -83,16 +85,7 @@ def test_a_removed_wait_is_told():
     assert "register-in-flight" in {finding.kind for finding in report.findings}
 
 
-@pytest.mark.parametrize(
-    "fields, named",
-    [
-        ({"page_size": 32}, "page_size=32"),
-        ({"page_size": 1}, "page_size=1"),
-        ({"num_kv_heads": 2}, "num_kv_heads=2"),
-    ],
-    ids=str,
-)
-def test_what_there_is_no_kernel_for_is_refused_by_name(fields, named):
-    with pytest.raises(UnsupportedError, match=f"compute=fp8 with {named} on sm_90a") as refused:
-        of(16, **fields)
+def test_single_rows_are_refused_by_name():
+    with pytest.raises(UnsupportedError, match="compute=fp8 with page_size=1 on sm_90a") as refused:
+        of(16, page_size=1)
     assert "compute=bf16" in refused.value.hint

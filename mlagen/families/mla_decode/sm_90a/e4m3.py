@@ -348,16 +348,12 @@ def _fp32(number: int) -> str:
 
 
 def _check_problem(k: MlaDecodeConfig) -> None:
-    """UnsupportedError for pages and heads that this kernel does not know yet."""
-    if k.page_size % TILE:
+    """UnsupportedError for pages that one thread cannot copy."""
+    if k.page_size == 1:
         raise UnsupportedError(
             f"compute=fp8 with page_size={k.page_size} on sm_90a",
-            hint=f"page_size is a multiple of {TILE}; compute=bf16 takes smaller pages",
-        )
-    if k.num_kv_heads > 1:
-        raise UnsupportedError(
-            f"compute=fp8 with num_kv_heads={k.num_kv_heads} on sm_90a",
-            hint="num_kv_heads=1; compute=bf16 takes more",
+            hint="page_size is 16, 32 or a multiple of 64, which TMA copies by box; compute=bf16 "
+            "takes single rows",
         )
 
 
