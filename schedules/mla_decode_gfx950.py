@@ -1,4 +1,7 @@
-"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 query rows each.
+"""MLA decode on gfx950 in the absorbed form 576 / 512: four waves, 16 or 32 query rows each.
+
+With 32 rows a wave, which is usual where more than 64 share keys, the table is that of
+`shared/wide_decode.py`. This file's is that of 16.
 
 A workgroup has up to 64 query rows of one sequence (heads, or heads of several new tokens) and all
 of its keys or one split of them. Tiles of 32 keys lie in LDS once: K is read from them by rows,
@@ -20,10 +23,11 @@ row; so pages may have any size. The waits are derived.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, wave_rows
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.stored_rows import stored_rows
 from mlagen.schedules.shared.wide_decode import wide_decode
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
@@ -31,7 +35,10 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     refuse(k)
-    rows = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
+    rows = rows_of(k, s)
+    if k.cache_dtype != "bf16":
+        stored_rows(k, s)
+        return
     if rows == ROWS_32.rows:
         wide_decode(k, s)
         return

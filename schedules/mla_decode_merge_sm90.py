@@ -8,7 +8,7 @@ It may be launched before the decode kernel has ended, which it waits for. No wa
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.operations import MlaDecodeMerge
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")

@@ -34,6 +34,7 @@ settings.load_profile("mlagen")
 # turn. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
     "test_mla_decode_gfx950.py": 8,
+    "test_mla_decode_gfx950_stored.py": 12,
     "test_mla_sparse_gfx950.py": 8,
     "test_mla_prefill_v2.py": 40,
     "test_mla_prefill_pages.py": 40,
@@ -57,6 +58,7 @@ SAMPLED = {
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 60,
     "test_verify_sparse_blackwell.py": 140,
+    "test_verify_decode_blackwell.py": 8,
     "test_sparse_edits_blackwell.py": 24,
     "test_schedule_fuzz.py": 2,
     "test_oracles_forms.py": 4,

@@ -20,16 +20,17 @@ scores, so that the second product follows the first. The waits are derived.
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
-from mlagen.families.mla_decode.gfx950.wide import WideDecode
+from mlagen.families.mla_decode.gfx950.wide import WideDecode, wide_shape
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def wide_decode(k, s):
-    shape = ROWS_32
-    slots = s.choice("slots", 4, 3, comment="tiles in LDS: how far the DMA runs ahead")
+    shape = wide_shape(k, s)
+    slots = s.choice(
+        "slots", 4, comment="tiles in LDS: how far the DMA runs ahead; more do not fit"
+    )
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")
     ahead = slots - 1
 

@@ -27,7 +27,7 @@ from mlagen.dsl import (
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.operations import MlaDecodeMerge
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of

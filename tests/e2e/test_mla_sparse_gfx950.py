@@ -93,13 +93,25 @@ def test_pools(page_size):
 @pytest.mark.parametrize("band", [6, 4, 2])
 @pytest.mark.parametrize("slots", [4, 2])
 def test_knobs(slots, band):
-    artifact = built(PREFILL, (("slots", slots), ("band", band)), num_heads=16)
+    artifact = built(PREFILL, (("rows", 16), ("slots", slots), ("band", band)), num_heads=16)
     check(artifact, rows=len(LENGTHS), topk=290, lengths=LENGTHS)
 
 
+@pytest.mark.parametrize("band", [6, 4])
+@pytest.mark.parametrize("heads", [8, 100])
+def test_more_heads_a_wave(heads, band):
+    """One workgroup has them all; M seldom moves, and is not the largest score."""
+    artifact = built(PREFILL, (("rows", 32), ("band", band)), num_heads=heads)
+    for data in ("realistic", "late_max"):
+        check(artifact, data=data, rows=len(LENGTHS), topk=290, lengths=LENGTHS)
+    artifact = built(DECODE, (("rows", 32), ("band", band)), num_heads=heads, causal=True)
+    check(artifact, batch=2, topk=290, splits=3)
+
+
+@pytest.mark.parametrize("heads", [6, 66])
 @pytest.mark.parametrize("name", [PREFILL, DECODE])
-def test_all_code_that_can_be_reached_is_checked(name):
-    report = verify_thoroughly(built(name, num_heads=6))
+def test_all_code_that_can_be_reached_is_checked(name, heads):
+    report = verify_thoroughly(built(name, num_heads=heads))
     assert report.passed and not report.coverage.gaps, report.error_rows()
 
 

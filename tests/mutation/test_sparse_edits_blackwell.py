@@ -12,9 +12,9 @@ from unittest.mock import patch
 import pytest
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.sm_100a.in_tensor import products
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.operations import products
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 

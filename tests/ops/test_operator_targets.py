@@ -130,9 +130,21 @@ def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
     assert kernels[0] is kernels[2]
 
 
+def test_dense_decode_of_two_gpus(torch: Torch) -> None:
+    """Each one's kernel, and the merge that belongs to it."""
+    from mlagen.families.mla_decode.torch_operators import decode_kernel
+
+    capabilities = {0: (9, 0), 1: BLACKWELL}
+    torch.module.cuda.get_device_capability = capabilities.__getitem__
+    for device, target in enumerate(("sm_90a", "sm_100a")):
+        q, pool = zeros(2, 1, 16, 576, device=device), zeros(2, 64, 1, 576, device=device)
+        kernel = decode_kernel(q, pool, mask="causal", q_len=1)
+        merge = kernel._merge_artifact()
+        assert [x.manifest.target for x in (kernel.artifact, merge)] == [target, target]
+
+
 def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
     from mlagen.compat import flash_mla
-    from mlagen.families.mla_decode.torch_operators import decode_kernel as dense_kernel
     from mlagen.families.mla_sparse.torch_operators import decode_kernel
 
     torch.module.capability = BLACKWELL
@@ -148,8 +160,6 @@ def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
         (lambda: flash_mla.flash_mla_with_kvcache(
             q, zeros(2, 64, 1, 656, dtype="uint8"), None, None, 512, schedule,
             is_fp8_kvcache=True, indices=lists), sparse),
-        (lambda: dense_kernel(q, zeros(2, 64, 1, 576), mask="null", q_len=1),
-         "mla_decode has no kernel for sm_100a"),
     ):  # fmt: skip
         with pytest.raises(UnsupportedError) as caught:
             call()

@@ -54,7 +54,6 @@ def test_legal_heads_and_pages(heads, page):
             {"num_kv_heads": 2, "cache_dtype": "fp8_rope_aware"},
             ["num_kv_heads=2", "fp8_rope_aware", "num_kv_heads=1"],
         ),
-        ({"mask": "chunked_causal[8]"}, ["chunked_causal[8]", "sliding_window_causal[W]"]),
         ({"mask": "diagonal"}, ["unknown mask 'diagonal'"]),
         ({"d_qk": 192, "d_v": 128}, ["d_qk=192, d_v=128", "d_qk=576, d_v=512"]),
         ({"d_v": 576}, ["d_v=576", "512 latent columns and 64 rotary"]),

@@ -13,6 +13,7 @@ from typing import Any
 
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -72,7 +73,8 @@ def climbing(*tiles: int) -> tuple[Call, ...]:
 def _shipped(
     name: str, function: str, problem: Mapping[str, Any], *calls: Call, **more: Any
 ) -> Case:
-    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    nvidia = {"sm90": "sm_90a", "m100": "sm_100a"}  # by the end of its name
+    target = nvidia.get(function[-4:], "gfx950")
     return Case(name, target, ROOT / f"schedules/{function}.py", function, problem, calls, **more)
 
 
@@ -90,6 +92,12 @@ def _shared(
     path = ROOT / f"schedules/shared/{table}.py"
     fields, target = config.to_fields(), "sm_100a" if "_sm100" in name else "sm_90a"
     return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
+
+
+def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+    """A table that MLA decode on gfx950 has besides: with 32 query rows a wave, of stored rows."""
+    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": MlaDecodeConfig, **more}
+    return Case(name, "gfx950", path, table, problem, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -182,6 +190,16 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_prefill_reduce", "mla_prefill_reduce", {"num_heads": 3, "lse": True},
              *(Call({"partials": list(range(9, 0, -1)), "rows": [16, 1, 7, 16, 2, 5, 16, 3, 9]},
                     data) for data in ("realistic", "randn")), share=0.8),
+    _shipped("mla_decode_gfx950", "mla_decode_gfx950", {"num_heads": 16},
+             Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
+             Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 wide", "wide_decode", {"num_heads": 65},
+            Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
+            Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
+    _decode("mla_decode_gfx950 e4m3", "stored_rows",
+            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3"},
+            Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),
@@ -207,6 +225,19 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+             Call({"lengths": (449,), "split_keys": 256}, "late_max")),
+    _shipped("mla_decode_sm100 rows", "mla_decode_sm100",
+             {"num_heads": 8, "page_size": 1, "q_len": 2},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shipped("mla_decode_sm100 fed", "mla_decode_sm100",
+             {"num_heads": 8, "page_size": 16, "dtype": "fp8_e4m3",
+              "cache_dtype": "fp8_rope_aware"},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
+    _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
+             Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
+             Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
             (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),

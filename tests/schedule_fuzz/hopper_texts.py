@@ -39,6 +39,11 @@ from mlagen.verify import kind_of
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
+BLACKWELL = {  # kernels by problem
+    "MlaSparsePrefillConfig": "mla_sparse_prefill_sm100",
+    "MlaDecodeConfig": "mla_decode_sm100",
+    "MlaDecodeMergeConfig": "mla_decode_merge_sm100",
+}
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
@@ -98,7 +103,7 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
         "Folding": _fold, "MlaSparsePrefillConfig": _sparse, "MlaSparseDecodeConfig": _sparse,
     }[type(problem).__name__]  # fmt: skip
     if case.target == "sm_100a":
-        make = partial(_sparse, prefill="mla_sparse_prefill_sm100")
+        make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
     return [made for call in case.calls for made in make(call, problem, knobs)]
 
 
@@ -238,12 +243,14 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
     yield Trial(call, (len(merges), 1), arguments, judged)
 
 
-def _sparse(
-    call: Call, config: Any, knobs: dict[str, Any], prefill: str = "mla_sparse_prefill_sm90"
-) -> Iterator[OfKind]:
-    """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
+def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
     decode = type(config).__name__ == "MlaSparseDecodeConfig"
-    name = "mla_sparse_decode_sm90" if decode else prefill
+    name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
+    return _of_kind(call, config, knobs, name)
+
+
+def _of_kind(call: Call, config: Any, knobs: dict[str, Any], name: str) -> Iterator[OfKind]:
+    """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
     chosen = {knob: value for knob, value in knobs.items() if knob == "keys_from"}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)

@@ -31,8 +31,9 @@ from mlagen.dsl import ScheduleFunction
 from mlagen.errors import MlagenError, ProofError, TemplateError
 
 MEMORY = 8 << 30  # bytes of address space of one edit's process
-# Knobs that change what the kernel is called with: a case of its own where they differ.
-FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile")
+# Knobs that change what the kernel is called with, or what it rounds: a case of its own where they
+# differ.
+FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile", "rows")
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)

@@ -43,6 +43,7 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 HOST = "cpu"  # the device of arrays of numpy
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
+    "sm_100a": "mla_decode_merge_sm100",
     "gfx950": "mla_decode_merge_gfx950",
 }
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
@@ -138,9 +139,9 @@ class MlaDecodeKernel:
         All host work of a call that depends on its shape is here. A list or array is taken as it
         is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
         packed as [tokens, num_heads, 576]. `blocks`: SMs, or compute units, to fill: 132 of an
-        H200 and 256 of an MI355X if nothing else. `split_keys`: split every so many keys, a
-        multiple of 64, instead of evenly; a row's bits are then the same whatever else is in the
-        batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
+        H200, 148 of a B200 and 256 of an MI355X if nothing else. `split_keys`: split every so many
+        keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
+        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
         tensors come from; `device="cpu"`: arrays of numpy, for calls with such arrays.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.

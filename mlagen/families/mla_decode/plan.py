@@ -260,10 +260,12 @@ def merge_blocks(slots: int, row_blocks: int, rows: int = HOPPER.rows) -> int:
 
 
 def _tiles(config: MlaDecodeConfig, keys: Ints, tokens: Ints) -> tuple[Ints, Ints]:
-    """Tiles of each sequence that a window hides, and how many it sees."""
+    """Tiles of each sequence that a window or a chunk hides, and how many it sees."""
     low = np.zeros(len(keys), np.int64)
     if config.window:
         low = np.maximum(keys - (tokens - 1) - config.window, 0) // TILE
+    if config.chunk:
+        low = np.maximum(keys - tokens, 0) // config.chunk * config.chunk // TILE
     return low, np.maximum(-(-keys // TILE) - low, 0)
 
 

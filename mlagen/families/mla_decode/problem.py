@@ -17,7 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlagen.attention.masks import CAUSAL, WINDOW, ChunkedCausal, Mask, SlidingWindowCausal
+from mlagen.attention.masks import (
+    CAUSAL,
+    LEGAL_MASKS,
+    ChunkedCausal,
+    Mask,
+    SlidingWindowCausal,
+)
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import Fields, integer, listed, told
 
@@ -27,7 +33,6 @@ Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 OUTPUT_DTYPES = ("bf16",)
 COMPUTE = ("bf16", "fp8")
-DECODING_MASKS = "null, causal, sliding_window_causal[W]"
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -72,9 +77,7 @@ class MlaDecodeConfig(Fields):
         legal=Q_DTYPES,
     )  # fmt: skip
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    mask: str = told(
-        str(CAUSAL), meaning="which keys a query sees", legal=f"{DECODING_MASKS}; {WINDOW}"
-    )
+    mask: str = told(str(CAUSAL), meaning="which keys a query sees", legal=LEGAL_MASKS)
     cache_dtype: str = told(
         "bf16", meaning=f"of the cache; fp8_e4m3: multiples of one scale; {ROPE_AWARE}: e4m3 in "
         "the row's own scale with bf16 rotary columns",
@@ -107,13 +110,7 @@ class MlaDecodeConfig(Fields):
                 hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
             )
         self._check_compute()
-        mask = Mask.parse(self.mask)
-        if isinstance(mask, ChunkedCausal):
-            raise ConfigError(
-                f"mask={self.mask} is not supported in decoding",
-                hint=f"masks of decoding: {DECODING_MASKS}",
-            )
-        object.__setattr__(self, "mask", str(mask))
+        object.__setattr__(self, "mask", str(Mask.parse(self.mask)))
 
     def _check_widths(self) -> None:
         if (self.d_qk, self.d_v) != (D_QK, D_V):
@@ -225,6 +222,17 @@ class MlaDecodeConfig(Fields):
         """Keys that a query sees at most; 0: no limit."""
         mask = Mask.parse(self.mask)
         return mask.window if isinstance(mask, SlidingWindowCausal) else 0
+
+    @property
+    def chunk(self) -> int:
+        """Positions of a chunk, whose queries see no key before it; 0: no chunks."""
+        mask = Mask.parse(self.mask)
+        return mask.window if isinstance(mask, ChunkedCausal) else 0
+
+    @property
+    def cut_at_start(self) -> bool:
+        """Whether a query may see no key of the sequence's beginning."""
+        return bool(self.window or self.chunk)
 
     @property
     def causal(self) -> bool:

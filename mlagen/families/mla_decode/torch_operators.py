@@ -19,7 +19,7 @@ from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
 ROPE_AWARE_COLUMNS = 640
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
-KERNELS = {"mla_decode": {"sm_90a": "mla_decode_sm90"}}
+KERNELS = {"mla_decode": {"sm_90a": "mla_decode_sm90", "sm_100a": "mla_decode_sm100"}}
 
 
 @cache

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mlagen.artifact import Manifest
 from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS
 
+B200_SMS = 148
 MI355X_CUS = 256
 WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 
@@ -22,10 +23,12 @@ class Unit:
 
 
 HOPPER = Unit("sm_90a", BLOCK_ROWS, H200_SMS)
+BLACKWELL = Unit("sm_100a", BLOCK_ROWS, B200_SMS)
+NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
 
 
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
     if manifest.target != "gfx950":
-        return HOPPER
+        return NVIDIA[manifest.target]
     return Unit(manifest.target, WAVES * int(manifest.knobs["rows"]), MI355X_CUS)

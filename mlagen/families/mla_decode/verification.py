@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES, HOPPER_E4M3, SEESAW, Order
+from mlagen.attention.latent.order import (
+    BY_WAVES,
+    BY_WAVES_64,
+    BY_WIDE_WAVES,
+    HOPPER_E4M3,
+    SEESAW,
+    SELDOM_MOVED,
+    Order,
+)
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
@@ -31,6 +39,7 @@ from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
+NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
@@ -38,7 +47,10 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.target != "gfx950":
-        return HOPPER_E4M3 if manifest.problem.get("compute") == "fp8" else SEESAW
+        native = manifest.problem.get("compute") == "fp8"
+        return HOPPER_E4M3 if native else NVIDIA_ORDERS[manifest.target]
+    if manifest.problem["cache_dtype"] != "bf16":
+        return BY_WAVES_64
     return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
 
 
@@ -209,10 +221,14 @@ class MlaDecodeKind(Kind):
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
-        # Smaller tiles: maxima that move in sequences of few tiles besides.
-        late = (3, 4 * TILE + 4, *(n for n in (tile * 2, tile * 3) if tile < TILE))
+        late: tuple[int, ...] = (3, 4 * TILE + 4)
+        more: tuple[Call, ...] = ()
+        if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
+            late += (tile * 2, tile * 3)
+            lengths += tuple(tile * n for n in range(1, most + 2))
+            more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
-        if config.q_len == 1 and not config.mask.startswith("sliding"):
+        if config.q_len == 1 and not config.cut_at_start:
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
@@ -222,6 +238,7 @@ class MlaDecodeKind(Kind):
                 (
                     Call("realistic", {"lengths": lengths}),
                     Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
+                    *more,
                 ),
                 limits,
             )

@@ -18,6 +18,7 @@ from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MERGE_KERNELS, decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.request import build_artifact
 
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
@@ -36,7 +37,8 @@ class DecodeWorkload(BenchedWorkload):
         least = shape.get("least")
         work = DecodeWork(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
                           None if least is None else int(least))  # fmt: skip
-        super().__init__(work, _build, _seconds(problem), beside)
+        targets = [artifact.manifest.target for artifact in beside]
+        super().__init__(work, _build, _seconds(problem, *targets), beside)
 
     def lab(self, artifact: Artifact) -> DecodeLab:
         return DecodeLab(decode_kernel(artifact, build=self.second))
@@ -64,7 +66,9 @@ class DecodeWorkload(BenchedWorkload):
         lab.wait()
         chosen = sorted({0, heads // 2, heads - 1})
         host = lab.host(out), lab.host(lse)
-        if wrong := outside_oracles(inputs, *host, heads=chosen, splits=plan.splits):
+        order = order_of(lab.kernel.artifact)
+        wrong = outside_oracles(inputs, *host, heads=chosen, splits=plan.splits, order=order)
+        if wrong:
             raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
     def prepared(self, lab: DecodeLab, cases: Sequence[Case]) -> list[Callable[[], Any]]:

@@ -15,8 +15,8 @@ from mlagen.artifact import Artifact
 from mlagen.attention.latent.call_tensors import HostMemory, Memory, TorchMemory
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
-from mlagen.attention.latent.split_work import H200_SMS
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
 from mlagen.families.mla_sparse.kept import Kept
@@ -27,7 +27,6 @@ from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
 
 HOST = "cpu"  # the device of arrays of numpy
-CUS = 256  # of an MI355X (AMD CDNA4 white paper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class MlaSparseKernel:
         self._grid = tuple(each.size for each in manifest.grid)
         self._arguments = {arg.name for arg in manifest.args}
         self._build, self._memory, self._own_sms = build, memory, sms
-        self._usual_sms = CUS if manifest.target == "gfx950" else H200_SMS
+        self._unit = unit_of(manifest)
         self._kept: dict[str, Kept] = {}
         self._sms: dict[str, int] = {}
         self._known = KnownCalls()
@@ -245,7 +244,7 @@ class MlaSparseKernel:
             return self._own_sms
         device = _device(q)
         if device not in self._sms:
-            count = self._usual_sms
+            count = self._unit.blocks
             if is_torch(q):
                 properties = sys.modules["torch"].cuda.get_device_properties(q.device)
                 count = int(properties.multi_processor_count)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mlagen.attention.latent.call_tensors import Memory, Workspace
-from mlagen.families.mla_sparse.splits import SLOT, merges
+from mlagen.attention.latent.order import D_V
+from mlagen.families.mla_sparse.splits import merges
 from mlagen.problem.formats import ELEMENT_TYPES
 
 ENDLESS = 2**31 - 1  # a length that no list reaches: all of its places count
@@ -25,7 +26,7 @@ class Kept:
         self._lengths: list[Any] = []  # older ones stay: prepared calls know them
         self._sinks: dict[int, Any] = {}
         self._zeros: dict[int, Any] = {}
-        self._merges: dict[tuple[int, int, int, int], Any] = {}
+        self._merges: dict[tuple[int, ...], Any] = {}
         self._spaces: dict[Any, Workspace] = {}
 
     def lengths(self, count: int) -> Any:
@@ -47,17 +48,18 @@ class Kept:
             self._zeros[columns] = self._memory.upload(np.zeros(columns, ELEMENT_TYPES["bf16"]))
         return self._zeros[columns]
 
-    def merges(self, batch: int, q_len: int, heads: int, splits: int) -> Any:
+    def merges(self, batch: int, q_len: int, heads: int, splits: int, rows: int) -> Any:
         """The table of the merge kernel."""
-        key = (batch, q_len, heads, splits)
+        key = (batch, q_len, heads, splits, rows)
         if key not in self._merges:
             self._merges[key] = self._memory.upload(merges(*key))
         return self._merges[key]
 
-    def partials(self, slots: int, stream: Any) -> dict[str, Any]:
-        """Room for what parts leave. Calls of one stream come one after the other and share it."""
+    def partials(self, slots: int, rows: int, stream: Any) -> dict[str, Any]:
+        """Room for what parts leave of so many rows. Calls of one stream come one after the other
+        and share it."""
         space = self._spaces.setdefault(stream, Workspace(self._memory))
         return {
-            "partial_o": space.empty((slots, *SLOT), "fp32"),
-            "partial_lse": space.empty((slots, SLOT[0]), "fp32"),
+            "partial_o": space.empty((slots, rows, D_V), "fp32"),
+            "partial_lse": space.empty((slots, rows), "fp32"),
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
@@ -82,7 +81,7 @@ class MlaSparsePrefillKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        units = found.queries * groups_of(self.config.num_heads)
+        units = found.queries * groups_of(self.config.num_heads, self._unit.rows)
         sizes = {"units": units}
         if "blocks" in self._grid:  # that take units in turn
             sizes["blocks"] = min(self._sms_of(tensors["q"]), units)
@@ -136,9 +135,10 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        units = found.queries * groups_of(self.config.num_heads)
+        rows = self._unit.rows
+        units = found.queries * groups_of(self.config.num_heads, rows)
         splits = self._splits(call, found, units)
-        parts = kept.partials(units * splits if splits > 1 else 1, stream_of(tensors["q"]))
+        parts = kept.partials(units * splits if splits > 1 else 1, rows, stream_of(tensors["q"]))
         tensors |= parts
         numbers = {**found.numbers, **split_numbers(splits)}
         sizes = {"blocks": units * splits, "units": units, "splits": splits}
@@ -148,11 +148,11 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         heads, q_len = self.config.num_heads, self.config.q_len
         # The merge without sinks writes -inf for a query without keys.
         plain = call.tensors[self.names.index("sink")] is None and call.empty_lse == "-inf"
-        table = kept.merges(found.entries, q_len, heads, splits)
+        table = kept.merges(found.entries, q_len, heads, splits, rows)
         second = self._merge_artifact(sink=not plain)
         args = second.manifest.args
         of_merge = {
-            "lse_stride": q_len, "slot_rows": BLOCK_ROWS, "empty_lse": numbers["empty_lse"]
+            "lse_stride": q_len, "slot_rows": rows, "empty_lse": numbers["empty_lse"]
         }  # fmt: skip
         given = {**tensors, "merges": table}
         merge = {

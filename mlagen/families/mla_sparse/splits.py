@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.order import D_V
 from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32, merge_table
 
 TILE = 64
 WARPGROUP = 128  # threads
-SLOT = (BLOCK_ROWS, D_V)  # what a part leaves
 
 
-def groups_of(heads: int) -> int:
-    """Blocks that share the heads of a query."""
-    return -(-heads // BLOCK_ROWS)
+def groups_of(heads: int, rows: int = BLOCK_ROWS) -> int:
+    """Blocks that share the heads of a query; `rows`: heads that one has at most."""
+    return -(-heads // rows)
 
 
 def blocks_an_sm(threads: int) -> int:
@@ -49,18 +47,18 @@ def split_count(units: int, tiles: int, sms: int, an_sm: int) -> int:
     return -(-tiles // each)
 
 
-def merges(batch: int, q_len: int, heads: int, splits: int) -> Ints32:
+def merges(batch: int, q_len: int, heads: int, splits: int, rows: int = BLOCK_ROWS) -> Ints32:
     """The table of the merge kernel for units in `splits` parts each: unit n, the units of a query
-    after one another, has the slots from n * splits on."""
-    groups = groups_of(heads)
+    after one another, has the slots from n * splits on. `rows`: heads of a unit, at most."""
+    groups = groups_of(heads, rows)
     unit = np.arange(batch * q_len * groups)
-    query, first = unit // groups, unit % groups * BLOCK_ROWS
+    query, first = unit // groups, unit % groups * rows
     entry, token = query // q_len, query % q_len
     return merge_table(
         slot=unit * splits,
         splits=np.full_like(unit, splits),
         row=query * heads + first,
-        rows=np.minimum(heads - first, BLOCK_ROWS),
+        rows=np.minimum(heads - first, rows),
         above=token * heads + first,
         lse_at=entry * heads * q_len,
     ).astype(np.int32)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import (
     BY_WAVES,
+    BY_WIDE_WAVES,
     D_V,
     KEYS_AS_ROWS,
     OF_E4M3,
@@ -25,6 +26,7 @@ from mlagen.attention.latent.order import (
     keys_in_registers,
 )
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.inputs import (
@@ -42,6 +44,7 @@ from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.splits import groups_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -49,7 +52,6 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 TILE = 64
-SLOT_ROWS = 64  # query rows of a part
 ONE_WARPGROUP = (128, 1, 1)  # threads of a block
 EMPTY_LSE = 0xFF800000  # -inf
 
@@ -70,7 +72,7 @@ GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     if artifact.manifest.target == "gfx950":
-        return BY_WAVES
+        return BY_WIDE_WAVES if artifact.manifest.knobs["rows"] == 32 else BY_WAVES
     if artifact.manifest.knobs.get("keys_from") == "registers":
         return keys_in_registers(artifact.manifest.problem["d_qk"])
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
@@ -158,11 +160,11 @@ class MlaSparseTrial(Trial):
         queries = inputs.batch * inputs.tokens
         o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
         lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        one = artifact.manifest.block == ONE_WARPGROUP
-        groups = 1 if one else -(-heads // SLOT_ROWS)
+        one, of_unit = artifact.manifest.block == ONE_WARPGROUP, unit_of(artifact.manifest).rows
+        groups = 1 if one else groups_of(heads, of_unit)
         slots = queries * groups * self.given.splits
-        partial_o = np.full((slots, SLOT_ROWS, D_V), np.nan, np.float32)
-        partial_lse = np.full((slots, SLOT_ROWS), np.nan, np.float32)
+        partial_o = np.full((slots, of_unit, D_V), np.nan, np.float32)
+        partial_lse = np.full((slots, of_unit), np.nan, np.float32)
         tensors = {
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
@@ -205,8 +207,8 @@ class MlaSparseTrial(Trial):
         heads, tokens = inputs.config.num_heads, inputs.tokens
         sinks = np.full(heads, -np.inf) if inputs.sink is None else inputs.sink.astype(np.float64)
         for unit in range(len(partial_o) // count):
-            query, first = unit // groups, unit % groups * SLOT_ROWS
-            which = np.arange(first, min(heads, first + SLOT_ROWS))
+            query, first = unit // groups, unit % groups * partial_lse.shape[1]
+            which = np.arange(first, min(heads, first + partial_lse.shape[1]))
             rows, sink = len(which), sinks[which]
             own = slice(unit * count, (unit + 1) * count)
             logs = partial_lse[own, :rows].astype(np.float64)
@@ -331,7 +333,7 @@ class MlaSparsePrefillKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": twice * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
-                *_by_tiles(artifact, lengths, "rows"),
+                *_by_tiles(artifact, "rows"),
             )
         )  # fmt: skip
 
@@ -376,7 +378,7 @@ class MlaSparseDecodeKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
-                *_by_tiles(artifact, lengths, "batch"),
+                *_by_tiles(artifact, "batch"),
             )
         )  # fmt: skip
 
@@ -393,15 +395,17 @@ def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _by_tiles(artifact: Artifact, lengths: tuple[int, ...], entries: str) -> tuple[Call, ...]:
-    """Where code is skipped in some tiles, lists of all numbers of tiles: the maximum moves in each
-    tile; then invalid indices are in each, among keys of equal weight. Where positions may hide a
-    tile lists come several times."""
-    if artifact.manifest.target != "gfx950":
+def _by_tiles(artifact: Artifact, entries: str) -> tuple[Call, ...]:
+    """Where code is skipped in some tiles, lists of all numbers of whole tiles: the maximum moves
+    in each tile; then invalid indices are in each, among keys of equal weight. Lists come several
+    times where positions may hide a tile, or the maximum that is kept seldom moves."""
+    manifest, order = artifact.manifest, order_of(artifact)
+    if manifest.target != "gfx950":
         return ()
-    most, lengths = max(lengths), lengths * (4 if artifact.manifest.problem.get("causal") else 1)
-    shape = {entries: len(lengths), "topk": most, "lengths": lengths}
-    if artifact.manifest.problem.get("extra"):
+    most, often = max(tile_counts(manifest)) + 1, manifest.problem.get("causal") or order.slack
+    lengths = tuple(order.tile * n for n in range(most + 1)) * (4 if often else 1)
+    shape = {entries: len(lengths), "topk": max(lengths), "lengths": lengths}
+    if manifest.problem.get("extra"):
         shape["extra_lengths"] = (0,) * len(lengths)
     return (
         Call("late_max", {**shape, "pattern": "distinct"}),

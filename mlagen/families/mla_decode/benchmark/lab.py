@@ -10,6 +10,7 @@ from mlagen.bench.torch_lab import TorchLab
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
 from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+from mlagen.families.mla_decode.verification import order_of
 
 
 class DecodeLab(TorchLab):
@@ -71,4 +72,4 @@ class DecodeLab(TorchLab):
         return call
 
     def judge(self, case: Case) -> DecodeJudge:
-        return DecodeJudge(case, self.host)
+        return DecodeJudge(case, self.host, order_of(self.kernel.artifact))

@@ -26,12 +26,21 @@ from mlagen.dsl import (
     bind,
     record,
 )
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES, signature
+from mlagen.families.mla_decode.gfx950.form import (
+    BF16,
+    ELEMENT_BYTES,
+    KEYS,
+    SPAN,
+    WAVES,
+    cache_bytes,
+    signature,
+)
+from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
-from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
+from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
 
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
@@ -52,10 +61,10 @@ class Decode:
         self.shape = shape
         s.signature = self._signature()
         self.arguments = argument_registers(s, s.signature)
-        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
+        self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
-        self.page = s.registers.block(name, 1, what, slots=4, align=1)
+        self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
         self.lane = {
             name: s.registers.block(symbol, count, what, align=2 if count > 1 else 1).regs()
             for name, (symbol, count, what) in self._lane().items()
@@ -76,6 +85,24 @@ class Decode:
         )
         bind(ring, self._mover)
 
+    @property
+    def page_slots(self) -> int:
+        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        return 4
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return KEYS
+
+    def columns(self) -> tuple[Columns, ...]:
+        """A row's columns, as cache and queries store them."""
+        return query_columns(self.k)
+
+    def value_fragments(self) -> list[Fragment]:
+        """V in an area of the ring, as operand A."""
+        return self.shape.value_fragments()
+
     def _signature(self) -> Signature:
         return signature(self.k)
 
@@ -85,7 +112,7 @@ class Decode:
 
     def _masks(self) -> tuple[str, ...]:
         """What hides scores."""
-        return ("mask", "mask_start") if self.k.window else ("mask",)
+        return ("mask", "mask_start") if self.k.cut_at_start else ("mask",)
 
     def _storing(self) -> tuple[str, ...]:
         """What stores a work item's results."""
@@ -108,7 +135,7 @@ class Decode:
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
         return held
@@ -132,7 +159,7 @@ class Decode:
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
         return held
@@ -144,9 +171,13 @@ class Decode:
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
             "causal": k.causal,
+            "cut_at_start": k.cut_at_start,
             "window": k.window,
+            "chunk": k.chunk,
+            "by_chunk": Divider.of(max(k.chunk, 1)),
             "by_heads": Divider.of(k.num_heads),
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "cache_row_bytes": cache_bytes(k),
+            "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "last_page": self.arguments["num_blocks"],
@@ -157,6 +188,7 @@ class Decode:
         """What the templates of all operations may name."""
         k = self.k
         dma = self.ring.areas[0].dma
+        columns = self.columns()
         return {
             **self._problem(),
             **self.lane,
@@ -171,10 +203,11 @@ class Decode:
             "O": self.tiles["O"].regs(),
             "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
-            "kv_block": KEYS,
-            "kv_shift": KEYS.bit_length() - 1,
+            "kv_block": self.keys,
+            "kv_shift": self.keys.bit_length() - 1,
+            "groups": (),
             "heads": k.num_heads,
-            "row_bytes": k.d_qk * BF16,
+            "row_bytes": sum(run.count * ELEMENT_BYTES[run.query] for run in columns),
             "output_bytes": k.d_v * BF16,
             "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
@@ -190,7 +223,11 @@ class Decode:
             "value_map": self.values.bases[0].moves(),
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
-            "scale": self.arguments["scale_log2e"],
+            "factor": self.lane.get("factor"),
+            "scale_log2e": self.arguments["scale_log2e"],
+            "scale": self.lane.get("factor", self.arguments["scale_log2e"]),
+            "kv_scale": self.arguments.regs.get("kv_scale"),
+            "query": query_of(columns, self.shape, self.tiles["Q"].regs()),
             **self.more,
         }
 
@@ -205,7 +242,9 @@ class Decode:
         """The work item, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
-        self._record("load_queries", None)
+        stored = any(run.key != "bf16" or run.query != "bf16" for run in self.columns())
+        template = "load_stored_queries" if stored else ""
+        self._record("load_queries", None, template=template)
 
     def normalise(self) -> None:
         """O *= 1 / l; a row without a visible key gets 0."""
@@ -271,7 +310,7 @@ class Decode:
     @property
     def score_keys(self) -> list[int]:
         """The key of a tile whose score each register of S has, in the first lane of a row."""
-        return [self.shape.key(r) for r in range(self.shape.score_registers)]
+        return [self.shape.key(r) for r in range(len(self.tiles["S"].regs()))]
 
     def maximum(self, tile: Tile) -> Operation:
         """The rows' maxima, and whether one moved."""

@@ -37,7 +37,7 @@ from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.problem import ITEM_BYTES, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, signature
+from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, refuse_chunks, signature
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch
 
@@ -349,7 +349,9 @@ def _fp32(number: int) -> str:
 
 
 def _check_problem(k: MlaDecodeConfig) -> None:
-    """UnsupportedError for pages that one thread cannot copy."""
+    """UnsupportedError for masks that there are no kernels for, and for pages that one thread
+    cannot copy."""
+    refuse_chunks(k)
     if k.page_size == 1:
         raise UnsupportedError(
             f"compute=fp8 with page_size={k.page_size} on sm_90a",

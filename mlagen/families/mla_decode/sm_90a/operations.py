@@ -6,7 +6,12 @@ from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, can_persist, signature
+from mlagen.families.mla_decode.sm_90a.signature import (
+    SYMBOL,
+    can_persist,
+    refuse_chunks,
+    signature,
+)
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 ITEM = OwnRegisters("item", "item", ".b64", "work item of this block")
@@ -33,8 +38,9 @@ def mla_decode(
     feeder: WarpRole | None,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one decode kernel. Raises UnsupportedError for problems that have no
-    persistent form, where `knobs` ask for it."""
+    """The operations of one decode kernel. Raises UnsupportedError for chunks, and for problems
+    that have no persistent form, where `knobs` ask for it."""
+    refuse_chunks(k)
     if knobs.persistent and not can_persist(k):
         raise UnsupportedError(
             f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",

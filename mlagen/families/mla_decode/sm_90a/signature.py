@@ -6,10 +6,20 @@ from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, VECTOR
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
+from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by this part of its name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
+
+
+def refuse_chunks(k: MlaDecodeConfig) -> None:
+    """UnsupportedError for a mask that there is no kernel for."""
+    if k.chunk:
+        raise UnsupportedError(
+            f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
+            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
+        )
 
 
 def can_persist(k: MlaDecodeConfig) -> bool:

@@ -38,16 +38,22 @@ def refuse(k: Problem) -> None:
             )
 
 
+def wave_rows(k: Problem) -> tuple[int, int]:
+    """Heads that a wave may have, the usual number first: as few as let one workgroup have all."""
+    return (16, 32) if k.num_heads <= 16 * WAVES else (32, 16)
+
+
 def signature(k: Problem) -> Signature:
-    """A workgroup has up to 64 heads of a query, a *unit*; in decode one of `splits` parts of its
-    keys, which are counted along y.
+    """A workgroup has up to 64 heads of a query, or 128, a *unit*; in decode one of `splits` parts
+    of its keys, which are counted along y.
 
     q as [queries * H, d_qk]. Caches, lists, lengths, positions and sinks as the kernels of Hopper
     take them (`mla_sparse.nvidia.signature`); `zeros` [d_qk] bf16: a row of zeros, which is
     fetched where an index names no row. o [queries * H, 512]; lse fp32 [rows, H] and max_logits of
     prefill, [batch, H, q_len] of decode. With more splits than one: partial_o fp32 [units * splits,
-    64, 512] and partial_lse [units * splits, 64], log2 units. x // splits = (2 x * `split_magic`)
-    >> 32 >> (`split_shift` - 31). `empty_lse`: the bits of what a query without keys gets.
+    64 or 128, 512] and partial_lse [units * splits, 64 or 128], log2 units.
+    x // splits = (2 x * `split_magic`) >> 32 >> (`split_shift` - 31). `empty_lse`: the bits of what
+    a query without keys gets.
     """
     decode = is_decode(k)
     pools = ("", "extra_") if has(k, "extra") else ("",)

@@ -25,10 +25,9 @@ from mlagen.families.mla_sparse.gfx950.form import (
 )
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
-LIST_SLOTS = 4  # tiles whose indices are on their way, or held for the mask, and one
 OWN = (
-    "item", "lanes", "copy", "find_rows", "load_list", "mask", "normalise", "store_partial",
-    "store",
+    "item", "lanes", "copy", "find_rows", "load_list", "mask", "maximum_seldom", "normalise",
+    "store_partial", "store",
 )  # fmt: skip
 MINUS_INFINITY = "0xff800000"
 
@@ -36,6 +35,7 @@ MINUS_INFINITY = "0xff800000"
 class Sparse(Decode):
     """The operations of one sparse kernel over its ring and the schedule's register tiles."""
 
+    list_slots = 4  # tiles whose indices are on their way, or held for the mask
     looked_up = "INDEX", "index of the row that this lane fetches"
     templates = MappingProxyType(dict.fromkeys(OWN, "mla_sparse"))
 
@@ -43,10 +43,10 @@ class Sparse(Decode):
         super().__init__(k, s, entry, ring, shape)
         block = s.registers.block
         what = "index of the key that this lane has in the mask"
-        self.listed = block("LISTED", 1, what, slots=LIST_SLOTS, align=1)
+        self.listed = block("LISTED", 1, what, slots=self.list_slots, align=1)
         if has(k, "causal"):
             what = "position of that key"
-            self.where = block("WHERE", 1, what, slots=LIST_SLOTS, align=1)
+            self.where = block("WHERE", 1, what, slots=self.list_slots, align=1)
         if has(k, "extra"):
             # Over numbers that the setup alone needs.
             what = "the tile's cache: its address, row_bytes .. page_gap"

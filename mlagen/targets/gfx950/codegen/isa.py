@@ -92,12 +92,14 @@ def _table() -> dict[str, Spec]:
         ),
     )
     add("vector", "w w r r r", "v_mad_u64_u32")  # the second is the carry's lane mask
+    # Four e4m3 numbers have two halves: op_sel picks one, which becomes two bf16.
+    add("vector", "w r r", "v_cvt_scalef32_pk_bf16_fp8")
     # Writes one half of its register, which op_sel picks, and keeps the other.
     add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
     add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
-    add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16", passes=4)
+    add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16 v_mfma_f32_16x16x32_fp8_fp8", passes=4)
     # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
     add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)
     add(
@@ -108,7 +110,9 @@ def _table() -> dict[str, Spec]:
     )
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
     add("vmem", "w r r", "global_load_dword", "vm")  # lane's offset, scalar base
-    add("vmem", "r i > m0", "global_load_lds_dwordx4", "vm")  # lane's address, "off"
+    add(
+        "vmem", "r i > m0", "global_load_lds_dword global_load_lds_dwordx4", "vm"
+    )  # lane's address, "off"
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
     add(
         "vmem",

@@ -1,4 +1,5 @@
-"""Merging the parts of split MLA decode work on Hopper: the operations a schedule arranges.
+"""Merging the parts of split MLA decode work on Hopper and Blackwell: the operations a schedule
+arranges.
 
 A *line* is half a row of the output, 256 columns, eight a lane. One warp has a line, or 2, 4, 8 or
 16 share one, each taking every 2nd, 4th, 8th or 16th split; a block has 16 warps. What the merge of
@@ -18,15 +19,18 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 PARTS = 2  # times 128 columns: what a lane loads at once is four
-# Tools find FlashMLA's kernel in a profile by this part of its name.
-SYMBOL = "mlagen_flash_fwd_mla_combine_kernel_sm90"
+# Tools find FlashMLA's kernel in a profile by a part of these names.
+HOPPER = "mlagen_flash_fwd_mla_combine_kernel_sm90"
+BLACKWELL = "mlagen_flash_fwd_mla_combine_kernel_sm100"
 
 
 class MlaDecodeMerge:
     """The operations of one merge kernel over the schedule's registers (acc, weight, taken) and its
-    room for the sums of warps."""
+    room for the sums of warps. `symbol`: of the entry."""
 
-    def __init__(self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole) -> None:
+    def __init__(
+        self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole, symbol: str = HOPPER
+    ) -> None:
         if role.threads != 32 * MERGE_WARPS or role.warps.start:
             raise ScheduleError(
                 f"role {role.name!r} has warps {role.warps.start}..{role.warps.stop - 1}",
@@ -54,7 +58,7 @@ class MlaDecodeMerge:
             *((("factor", ".f32", "what this row's sink leaves of O"),) if k.sink else ()),
         ):
             self.supply[name] = s.named(name, type, 1, why)[0]
-        s.symbol = SYMBOL
+        s.symbol = symbol
         s.signature = Signature(
             pack(
                 ("merges", "pointer:int32", "read"),

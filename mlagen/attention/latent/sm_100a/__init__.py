@@ -1,0 +1,1 @@
+"""Attention to latent rows on Blackwell: operations that several kernels have."""

@@ -1,0 +1,1 @@
+"""MLA decode on Blackwell: operations for a schedule to arrange."""

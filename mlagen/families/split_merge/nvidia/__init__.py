@@ -1,0 +1,1 @@
+"""Merging partial results on Hopper and Blackwell: operations for a schedule to arrange."""

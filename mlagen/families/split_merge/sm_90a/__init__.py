@@ -1,1 +1,0 @@
-"""Merging partial results on Hopper: operations for a schedule to arrange."""

@@ -1,0 +1,39 @@
+"""Merges the parts of split MLA decode work on Blackwell, as on Hopper. A block has sixteen
+warps; each has half a row of the output or a share of its splits.
+
+A tile is four splits a warp: their loads are in flight together, those of the first tile
+while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
+It may be launched before the decode kernel has ended, which it waits for. No wait is by hand.
+"""
+
+from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.nvidia.operations import BLACKWELL, MlaDecodeMerge
+
+
+@schedule(problem=MlaDecodeMergeConfig, target="sm_100a")
+def mla_decode_merge_sm100(k, s):
+    warps = s.role("merge", warpgroups=4, registers=64)
+
+    # Splits a warp has in flight: with more, no second block fits on an SM. Columns of a lane.
+    splits, columns = 4, k.d_v // 64
+
+    # SMEM: half a row in fp32 a warp, and what a sink leaves of it. Registers of a thread; a few of
+    # addresses come besides.
+    s.smem.room("sums of warps", 16 * k.d_v // 2 * 4)
+    if k.sink:
+        s.smem.room("factors", 16 * 4)
+    s.named("acc", ".f32", columns, "this lane's columns of O")
+    s.named("weight", ".f32", splits, "LSE of the splits in flight")
+    s.named("taken", ".f32", splits * columns, "their columns of O")
+    m = MlaDecodeMerge(k, s, warps, BLACKWELL)
+
+    with prologue(warps):
+        m.setup()
+        m.load()
+        m.log_sum()
+    for i in tiles(warps):
+        m.add(i)
+        m.load(i)  # for the next pass; after the last one it loads nothing
+    with epilogue(warps):
+        m.finish()
