@@ -71,6 +71,7 @@ FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
+    {"num_heads": 16, **NATIVE},
 )
 
 
@@ -81,6 +82,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 40, "page_size": 16, "mask": "sliding_window_causal[700]"},
     {"num_heads": 128, "cache_dtype": "fp8_e4m3", "mask": "null", "q_len": 2},
     {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 128, "q_len": 2, **NATIVE},
 )
 
 
