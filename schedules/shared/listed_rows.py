@@ -19,13 +19,15 @@ does not wait for tiles that are on their way. Each wave masks by indices that i
 one a lane; a row that is none is fetched as zeros. The waits are derived.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, tiles
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.operations import Sparse
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
+@schedule(problem=MlaSparseDecodeConfig, target="gfx950")
 def listed_rows(k, s, bands):
     """The schedule of `k`; `bands`: fragments of K, or of V, that registers may have room for."""
     slots = s.choice("slots", 4, 2, comment="tiles in LDS: how far the DMA runs ahead")
@@ -50,7 +52,7 @@ def listed_rows(k, s, bands):
     waves = roles(all=range(WAVES))
 
     with prologue():
-        sparse.setup()
+        sparse.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

@@ -17,13 +17,15 @@ in work at any time.
 The waits are derived.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, tiles
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_32
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.wide import WideSparse
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
+@schedule(problem=MlaSparseDecodeConfig, target="gfx950")
 def wide_listed_rows(k, s):
     shape = ROWS_32
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")

@@ -54,11 +54,11 @@ def test_new_tokens(q_len, mask):
 
 
 @pytest.mark.parametrize("split_keys", [0, 64])
+@pytest.mark.parametrize("kind", ["sliding_window_causal", "chunked_causal"])
 @pytest.mark.parametrize("window", [1, 31, 32, 33, 64, 150, 1000])
-def test_windows(window, split_keys):
+def test_windows_and_chunks(kind, window, split_keys):
     """Their first keys lie in one tile, or in two; whole parts of a sequence may be hidden."""
-    mask = f"sliding_window_causal[{window}]"
-    config = MlaDecodeConfig(12, q_len=8, mask=mask)
+    config = MlaDecodeConfig(12, q_len=8, mask=f"{kind}[{window}]")
     check(built(config), lengths=(5, 40, 100, 290), split_keys=split_keys, data="late_max")
 
 
@@ -141,7 +141,7 @@ def test_wide_waves_have_a_simd_to_themselves():
     heads=st.integers(1, 128),
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
     q_len=st.integers(1, 8),
-    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]"]),
+    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]", "chunked_causal[70]"]),
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
@@ -154,21 +154,6 @@ def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
 def test_all_code_that_can_be_reached_is_checked():
     report = verify(built(MlaDecodeConfig(6, q_len=2)))
     assert report.passed, report.facts()
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"cache_dtype": "fp8_e4m3"},
-        {"cache_dtype": "fp8_rope_aware"},
-        {"dtype": "fp8_e4m3"},
-    ],
-    ids=str,
-)
-def test_a_form_that_there_is_not_is_refused(fields):
-    (name, value), *_ = fields.items()
-    with pytest.raises(ConfigError, match=re.escape(f"{name}={value}: {KERNEL} has no such form")):
-        built(MlaDecodeConfig(16, **fields))
 
 
 def test_a_call_of_arrays():

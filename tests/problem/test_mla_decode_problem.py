@@ -54,7 +54,6 @@ def test_legal_heads_and_pages(heads, page):
             {"num_kv_heads": 2, "cache_dtype": "fp8_rope_aware"},
             ["num_kv_heads=2", "fp8_rope_aware", "num_kv_heads=1"],
         ),
-        ({"mask": "chunked_causal[8]"}, ["chunked_causal[8]", "sliding_window_causal[W]"]),
         ({"mask": "diagonal"}, ["unknown mask 'diagonal'"]),
         ({"d_qk": 192, "d_v": 128}, ["d_qk=192, d_v=128", "d_qk=576, d_v=512"]),
         ({"d_v": 576}, ["d_v=576", "512 latent columns and 64 rotary"]),
@@ -118,6 +117,10 @@ def test_pages_and_visible_keys():
     window = MlaDecodeConfig(64, q_len=3, mask="sliding_window_causal[4]")
     assert window.visible(6) == (range(4), range(1, 5), range(2, 6))
     assert window.visible(1) == (range(0), range(0), range(1)) and window.window == 4
+    chunks = MlaDecodeConfig(12, q_len=3, mask="chunked_causal[4]")
+    assert chunks.visible(6) == (range(4), range(4, 5), range(4, 6))
+    assert chunks.visible(1) == (range(0), range(0), range(1)) and chunks.chunk == 4
+    assert window.cut_at_start and chunks.cut_at_start and not null.cut_at_start
 
 
 # ---- one call's inputs ---------------------------------------------------------------------------

@@ -19,10 +19,10 @@ MOST_SDPA_SCORES = 2**31  # of all rows; they are made in memory
 
 
 def require_bf16(config: MlaDecodeConfig) -> None:
-    """PeerUnfit but for bf16 queries and caches without a sliding window."""
+    """PeerUnfit but for bf16 queries and caches whose first keys all queries see."""
     require(config.dtype == "bf16", "bf16 queries only")
     require(config.cache_dtype == "bf16", "bf16 caches only")
-    require(not config.window, "no sliding window")
+    require(not config.cut_at_start, "no sliding window, no chunks")
 
 
 class FlashMla(FlashMlaPackage):
@@ -54,7 +54,7 @@ class FlashInfer(FlashInferPackage):
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.num_kv_heads == 1, "one KV head only")
         require(not config.rope_aware, "no scales of single rows")
-        require(not config.window, "no sliding window")
+        require(not config.cut_at_start, "no sliding window, no chunks")
         batch, heads, rope = case.work.batch, config.num_heads, config.d_rope
         pages = (case.lengths + config.page_size - 1) // config.page_size
         starts = torch.zeros(batch + 1, dtype=torch.int32, device=device)

@@ -58,8 +58,8 @@ class DecodeWork:
     @property
     def read(self) -> int:
         """Keys of all sequences that some token sees."""
-        window, extra = self.config.window, self.config.q_len - 1
-        return sum(min(n, window + extra) if window else n for n in self.lengths)
+        seen = ([keys for keys in self.config.visible(n) if keys] for n in self.lengths)
+        return sum(keys[-1].stop - keys[0].start for keys in seen if keys)
 
     @property
     def flop(self) -> int:

@@ -10,19 +10,15 @@ from mlagen.targets.gfx950.dsl import Space
 
 KEYS = 32  # keys a tile
 BF16 = 2
+ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
+VECTOR = 16  # bytes that a lane fetches at once
 SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
 WAVES = 4  # of a workgroup, each with query rows of its own
 
 
-def refuse(k: MlaDecodeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on gfx950."""
-    wanted = {"dtype": (k.dtype, "bf16"), "cache_dtype": (k.cache_dtype, "bf16")}
-    for name, (given, there) in wanted.items():
-        if given != there:
-            raise ConfigError(
-                f"{name}={given}: mla_decode_gfx950 has no such form",
-                hint=f"{name}={there} here, or the kernel of sm_90a",
-            )
+def cache_bytes(k: MlaDecodeConfig) -> int:
+    """Bytes of a row of the cache."""
+    return k.cache_columns * ELEMENT_BYTES[k.cache_element]
 
 
 def query_rows(k: MlaDecodeConfig) -> int:
@@ -37,26 +33,38 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave."""
+    """The knob: query rows of a wave. ConfigError for products that there are none of."""
+    if k.compute != "bf16":
+        raise ConfigError(
+            f"compute={k.compute}: mla_decode_gfx950 has no such form",
+            hint="compute=bf16 multiplies the same numbers; mla_decode_sm100 has compute=fp8",
+        )
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
 
 
-def signature(k: MlaDecodeConfig) -> Signature:
-    """One workgroup a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
+    """One workgroup a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those
+    from `shares[workgroup]` to `shares[workgroup + 1]`.
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
     are a part of their sequence, with as many rows as a workgroup has. `lse_stride`: elements of
-    lse from head to head.
+    lse from head to head. `kv_scales`: of rope-aware rows, fp32 [pages * page_size]; `q_scales`: of
+    such queries, fp32 [tokens]. `kv_scale`: what multiplies O where the cache holds multiples of
+    it; `scale_log2e` has it too, and the scale of an e4m3 q.
     """
+    in_e4m3 = k.cache_dtype == "fp8_e4m3"
     return Signature(
         pack(
-            ("q", "pointer:bf16", "read"),
-            ("cache", "pointer:bf16", "read"),
+            ("q", _vectors(k.q_element), "read"),
+            ("cache", _vectors(k.cache_element), "read"),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
+            *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else ()),
+            *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("o", f"pointer:{k.output_dtype}", "write"),
             ("lse", "pointer:fp32", "write"),
             ("partial_o", "pointer:fp32", "write"),
@@ -65,7 +73,13 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
+            *((("kv_scale", "f32", "value"),) if in_e4m3 else ()),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
+
+
+def _vectors(element: str) -> str:
+    """A tensor that is read 16 bytes at a time."""
+    return "pointer:bf16" if element == "bf16" else f"pointer:{element}@{VECTOR}"

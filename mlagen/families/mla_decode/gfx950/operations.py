@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import (
     Access,
     Binding,
@@ -26,12 +26,21 @@ from mlagen.dsl import (
     bind,
     record,
 )
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, WAVES, signature
+from mlagen.families.mla_decode.gfx950.form import (
+    BF16,
+    ELEMENT_BYTES,
+    KEYS,
+    SPAN,
+    WAVES,
+    cache_bytes,
+)
+from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
+from mlagen.families.mla_decode.gfx950.work_form import ONE_ITEM, WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
-from mlagen.targets.gfx950.dsl.lds import ReadPlan, plan_reads
+from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
 
 THREAD_BITS = 8
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
@@ -44,16 +53,17 @@ class Decode:
     What a problem over rows of another kind has of its own are the methods up to `_problem`."""
 
     accumulated: tuple[Regs, ...] = ()
-    page_slots = 4  # tiles whose rows are looked up, or on their way
     looked_up = "PAGE", "page of the row that this lane fetches"
     templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
-    def __init__(self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
+    def __init__(
+        self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape, form: WorkForm = ONE_ITEM
+    ) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
-        self.shape = shape
+        self.shape, self.form = shape, form
         s.signature = self._signature()
-        self.arguments = argument_registers(s, s.signature)
-        self.values = plan_reads(ring.areas[0].layout, shape.value_fragments(), 8)
+        self.arguments = argument_registers(s, loaded(s.signature))
+        self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
         self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
@@ -65,8 +75,10 @@ class Decode:
             name: s.registers.scalar(symbol, count, what, align=align)
             for name, (symbol, count, what, align) in self._scalars().items()
         }
+        begin = ("item", "lanes", "load_queries")
         s.plain = PlainOrder(
-            before=("item", "lanes", "load_queries"),
+            before=(form.work,) if form.persistent else begin,
+            item=begin if form.persistent else (),
             tile=(
                 *self._finding(),
                 *("copy KV", "read KV", "qk", "read_values"),
@@ -77,8 +89,27 @@ class Decode:
         )
         bind(ring, self._mover)
 
+    @property
+    def page_slots(self) -> int:
+        """Tiles whose rows are looked up, or on their way; the loop is unrolled by it and by the
+        ring."""
+        return 4
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return KEYS
+
+    def columns(self) -> tuple[Columns, ...]:
+        """A row's columns, as cache and queries store them."""
+        return query_columns(self.k)
+
+    def value_fragments(self) -> list[Fragment]:
+        """V in an area of the ring, as operand A."""
+        return self.shape.value_fragments()
+
     def _signature(self) -> Signature:
-        return signature(self.k)
+        return self.form.signature(self.k)
 
     def _finding(self) -> tuple[str, ...]:
         """What looks up where a tile's rows lie."""
@@ -86,7 +117,7 @@ class Decode:
 
     def _masks(self) -> tuple[str, ...]:
         """What hides scores."""
-        return ("mask", "mask_start") if self.k.window else ("mask",)
+        return ("mask", "mask_start") if self.k.cut_at_start else ("mask",)
 
     def _storing(self) -> tuple[str, ...]:
         """What stores a work item's results."""
@@ -109,9 +140,11 @@ class Decode:
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
+        if self.form.persistent:
+            held["thread"] = ("TID", 1, "thread of the workgroup")
         return held
 
     def _scalars(self) -> dict[str, tuple[str, int, str, int]]:
@@ -133,24 +166,39 @@ class Decode:
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
-        if self.k.window:
+        if self.k.cut_at_start:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+        if self.form.persistent:
+            held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
+        if self.form.aiter:
+            held["work_info"] = ("WORKINFO", 2, "address of the work items", 2)
+            held["c"] = ("C", 1, "c, the scale in log2 units", 1)
+        if self.form.aiter and self.k.cache_dtype != "bf16":
+            held["kv_scale"] = ("KVSCALE", 1, "the cache's scale", 1)
         return held
 
     def _problem(self) -> dict[str, Any]:
         """What templates may name of the problem and of the work item."""
         k = self.k
+        row_blocks = -(-k.num_heads * k.q_len // (WAVES * self.shape.rows))
         return {
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
             "causal": k.causal,
+            "cut_at_start": k.cut_at_start,
             "window": k.window,
+            "chunk": k.chunk,
+            "by_chunk": Divider.of(max(k.chunk, 1)),
             "by_heads": Divider.of(k.num_heads),
-            "pool_row_bytes": k.num_kv_heads * k.d_qk * BF16,
+            "cache_row_bytes": cache_bytes(k),
+            "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
-            "last_page": self.arguments["num_blocks"],
+            "last_page": self.arguments.regs.get("num_blocks"),
+            "q_len": k.q_len,
+            "row_blocks": row_blocks,
+            "by_row_blocks": Divider.of(row_blocks),
         }
 
     @cached_property
@@ -158,11 +206,17 @@ class Decode:
         """What the templates of all operations may name."""
         k = self.k
         dma = self.ring.areas[0].dma
+        columns = self.columns()
         return {
             **self._problem(),
+            "thread": self.entry.temp[0],
             **self.lane,
             **self.scalars,
-            "arguments": self.arguments.regs,
+            "persistent": self.form.persistent,
+            "aiter": self.form.aiter,
+            "items": self.entry.items,
+            "item": self.entry.item,
+            "arguments": self._arguments(),
             "argument_loads": self.arguments.loads,
             "kernarg": self.entry.kernarg,
             "group": self.entry.group[0],
@@ -172,10 +226,11 @@ class Decode:
             "O": self.tiles["O"].regs(),
             "OA": self.accumulated,
             "Q": self.tiles["Q"].regs(),
-            "kv_block": KEYS,
-            "kv_shift": KEYS.bit_length() - 1,
+            "kv_block": self.keys,
+            "kv_shift": self.keys.bit_length() - 1,
+            "groups": (),
             "heads": k.num_heads,
-            "row_bytes": k.d_qk * BF16,
+            "row_bytes": sum(run.count * ELEMENT_BYTES[run.query] for run in columns),
             "output_bytes": k.d_v * BF16,
             "slot_rows": WAVES * self.shape.rows,
             "query_row": _map(self.shape.query_row),
@@ -191,9 +246,25 @@ class Decode:
             "value_map": self.values.bases[0].moves(),
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
-            "scale": self.arguments["scale_log2e"],
+            "factor": self.lane.get("factor"),
+            "scale_log2e": self._scale(),
+            "scale": self.lane.get("factor") or self._scale(),
+            "kv_scale": self.scalars.get("kv_scale") or self.arguments.regs.get("kv_scale"),
+            "query": query_of(columns, self.shape, self.tiles["Q"].regs()),
+            "log2e": hex_float(LOG2E),
             **self.more,
         }
+
+    def _scale(self) -> Regs:
+        """The scalar part of what scores are multiplied by."""
+        return self.scalars["c"] if self.form.aiter else self.arguments["scale_log2e"]
+
+    def _arguments(self) -> Mapping[str, Regs]:
+        """The arguments by name; a list of pages is looked up like a row of a block table."""
+        regs = self.arguments.regs
+        if self.form.aiter:
+            return {**regs, "block_table": regs["kv_page_indices"]}
+        return regs
 
     @property
     def more(self) -> Mapping[str, Any]:
@@ -203,10 +274,17 @@ class Decode:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """The work item, lane addresses, the state before any key; Q."""
+        """Which items a persistent workgroup has; another one has one, its own."""
+        if self.form.persistent:
+            self._record(self.form.work, None)
+
+    def begin(self) -> None:
+        """Once a work item: its rows and keys, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
-        self._record("load_queries", None)
+        stored = any(run.key != "bf16" or run.query != "bf16" for run in self.columns())
+        template = "load_stored_queries" if stored else ""
+        self._record("load_queries", None, template=template)
 
     def normalise(self) -> None:
         """O *= 1 / l; a row without a visible key gets 0."""
@@ -272,7 +350,7 @@ class Decode:
     @property
     def score_keys(self) -> list[int]:
         """The key of a tile whose score each register of S has, in the first lane of a row."""
-        return [self.shape.key(r) for r in range(self.shape.score_registers)]
+        return [self.shape.key(r) for r in range(len(self.tiles["S"].regs()))]
 
     def maximum(self, tile: Tile) -> Operation:
         """The rows' maxima, and whether one moved."""

@@ -22,8 +22,6 @@ class FedSparse(Sparse):
     """The operations over the register tiles RAW, a tile's rows as they are stored, and WIDE, eight
     registers in which they are converted, and in which scales of keys wait for their weights."""
 
-    page_slots = 2
-
     def __init__(
         self, k: Problem, s: Space, entry: Entry, ring: Ring, shape: Shape, stored: Stored
     ) -> None:
@@ -32,6 +30,10 @@ class FedSparse(Sparse):
         if stored.by_key:
             what = "scale of the key that this lane has in the mask"
             self.scales = s.registers.block("SCALES", 1, what, slots=2, align=1)
+
+    @property
+    def page_slots(self) -> int:
+        return 2
 
     def _finding(self) -> tuple[str, ...]:
         more = ("load_scales",) if self.stored.by_key else ()
@@ -109,15 +111,14 @@ class FedSparse(Sparse):
         raw, before = self.tiles["RAW"].regs(), None
         areas = []
         for area, place in zip(self.stored.areas, self.ring.areas, strict=True):
-            new = area.scale is not None and (area.scale, area.bit) != before
-            before = area.scale, area.bit
+            known, before = (area.scale, area.bit) == before, (area.scale, area.bit)
             areas.append(
                 {
                     "at": place.start,
                     "rope": raw[area.raw : area.raw + 4] if area.rope else None,
                     "words": list(raw[area.raw : area.raw + 2]),
                     "scaled": area.scale is not None,
-                    "scale": raw[area.scale] if new else None,
+                    "scale": None if area.scale is None or known else raw[area.scale],
                     "bit": area.bit,
                 }
             )

@@ -107,8 +107,8 @@ def _table() -> dict[str, Spec]:
     add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
-    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
-    add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16", passes=4)
+    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16 v_mfma_f32_32x32x16_fp8_fp8", passes=8)
+    add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16 v_mfma_f32_16x16x32_fp8_fp8", passes=4)
     # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
     add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)
     add(
@@ -121,7 +121,9 @@ def _table() -> dict[str, Spec]:
     add("lds", "w r r", "ds_bpermute_b32", "lgkm")  # a lane's number from another lane
     # Lane's offset and scalar base, or lane's address and "off".
     add("vmem", "w r r", "global_load_dword global_load_dwordx2 global_load_dwordx4", "vm")
-    add("vmem", "r i > m0", "global_load_lds_dwordx4", "vm")  # lane's address, "off"
+    add(
+        "vmem", "r i > m0", "global_load_lds_dword global_load_lds_dwordx4", "vm"
+    )  # lane's address, "off"
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
     add(
         "vmem",

@@ -85,6 +85,7 @@ class Ring:
     waves: int
     windows: tuple[int, ...]  # LDS addresses that address registers start from
     comment: str
+    extra: int = 0  # bytes of a slot behind its areas, which operations lay out themselves
 
     @property
     def only(self) -> Area:
@@ -110,6 +111,11 @@ class Ring:
     @property
     def slot_bytes(self) -> int:
         """Bytes of one tile."""
+        return self.extra_start + self.extra
+
+    @property
+    def extra_start(self) -> int:
+        """Where the bytes behind the areas begin in a slot."""
         return sum(area.layout.size for area in self.areas)
 
     @property
@@ -163,9 +169,10 @@ class Lds:
         waves: int,
         layout: TileLayout | Sequence[TileLayout],
         reads: Reads,
+        extra: int = 0,
     ) -> Ring:
         """Declare a ring of `slots` tiles that `waves` waves fetch. A tile of several areas has a
-        sequence of layouts."""
+        sequence of layouts; `extra` bytes lie behind them."""
         if name in self.rings:
             raise ScheduleError(f"ring {name!r} is declared twice")
         if slots < 1:
@@ -176,6 +183,7 @@ class Lds:
             plan = plan_reads(part, fragments, reads.width, reads.readers)
             areas.append(Area(part, start, plan_dma(part, waves), plan))
             start += part.size
+        start += extra
         base, end = self.used, self.used + start * slots
         if end > self.capacity:
             held = ", ".join(
@@ -193,7 +201,7 @@ class Lds:
                 windows.append(0)
             elif not windows or slot + reach - windows[-1] >= 1 << self.offset_bits:
                 windows.append(slot)
-        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), reads.comment)
+        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), reads.comment, extra)
         self.rings[name] = ring
         self.used = end
         return ring
