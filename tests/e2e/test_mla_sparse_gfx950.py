@@ -251,18 +251,6 @@ def test_what_is_wrong_over_rows_of_e4m3_is_found(what, rows, pattern):
     assert not (report.clean and report.right), what
 
 
-def test_stored_rows_that_are_read_too_early_are_found():
-    """The wait for stores to LDS ahead of a tile's barrier."""
-    artifact = built(PREFILL, num_heads=8, rows="e4m3")
-    lines = artifact.text.split("\n")
-    first = next(n for n, line in enumerate(lines) if LOOP in line)
-    at = next(n for n in range(first, len(lines)) if "s_barrier" in lines[n])
-    assert "s_waitcnt" in lines[at - 1]
-    changed = replace(artifact, code=assembled(artifact, {at: ()}))
-    report = verify(changed, rows=1, topk=500, pattern="distinct")
-    assert not report.clean
-
-
 @pytest.mark.parametrize(
     ("what", "pattern", "shape"),
     [
