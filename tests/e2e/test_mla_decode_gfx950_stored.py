@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlagen.codegen import build
+from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -156,6 +157,12 @@ def test_eight_tokens_of_sixteen_heads_are_one_workgroup(pair, mask, split_keys)
 def test_knobs_of_wide_waves(pair, slots, band):
     artifact = built(config_of(pair, 12), rows=32, slots=slots, band=band)
     check(artifact, lengths=LENGTHS, data="late_max")
+
+
+@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
+def test_chunks_are_refused_by_kernels_that_have_none(kernel):
+    with pytest.raises(MlagenError, match=re.escape(f"mask=chunked_causal[8]: {kernel}")):
+        build(kernel, MlaDecodeConfig(16, mask="chunked_causal[8]"))
 
 
 # ---- calls ----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from mlagen.families.mla_decode.gfx950.queries import (
 )
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, QUAD
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, COPIES, KEYS, PAIR, SPAN, Stored
+from mlagen.families.mla_decode.gfx950.work_form import WorkForm
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
@@ -50,10 +51,10 @@ class StoredDecode(Decode):
     bands KB and VB, WIDE and, where rows have scales, SCALES."""
 
     def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored, form: WorkForm
     ) -> None:
         self.stored = stored
-        super().__init__(k, s, entry, ring, stored.shape)
+        super().__init__(k, s, entry, ring, stored.shape, form)
         if k.rope_aware and s.plain is not None:
             at = s.plain.tile.index("mask")
             before, after = s.plain.tile[:at], s.plain.tile[at:]
