@@ -29,6 +29,7 @@ from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.shared.stored_rows import stored_rows
 from mlagen.schedules.shared.wide_decode import wide_decode
+from mlagen.schedules.shared.wide_stored_rows import wide_stored_rows
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
@@ -36,7 +37,7 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 def mla_decode_gfx950(k, s):
     rows = rows_of(k, s)
     if k.cache_dtype != "bf16":
-        stored_rows(k, s)
+        (stored_rows if rows == ROWS_16.rows else wide_stored_rows)(k, s)
         return
     if rows == ROWS_32.rows:
         wide_decode(k, s)

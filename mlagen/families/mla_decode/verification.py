@@ -20,6 +20,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WAVES_64,
     BY_WIDE_WAVES,
+    BY_WIDE_WAVES_64,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -47,9 +48,10 @@ def order_of(artifact: Artifact) -> Order:
     manifest = artifact.manifest
     if manifest.target != "gfx950":
         return NVIDIA_ORDERS[manifest.target]
+    narrow, wide = BY_WAVES, BY_WIDE_WAVES
     if manifest.problem["cache_dtype"] != "bf16":
-        return BY_WAVES_64
-    return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
+        narrow, wide = BY_WAVES_64, BY_WIDE_WAVES_64
+    return wide if manifest.knobs["rows"] == 32 else narrow
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,9 @@ def query_rows(k: MlaDecodeConfig) -> int:
     return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
 
 
-def wave_rows(k: MlaDecodeConfig) -> tuple[int, ...]:
+def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
     """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
-    share keys. Stored rows that are converted have waves of 16."""
-    if k.cache_dtype != "bf16":
-        return (16,)
+    share keys."""
     return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
 
 

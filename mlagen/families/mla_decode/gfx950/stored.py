@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES, rows_of
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, ROWS_16, Shape
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, ROWS_32, Shape
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -38,10 +39,12 @@ class Stored:
     shape: Shape
 
     @classmethod
-    def of(cls, k: MlaDecodeConfig, s: Space) -> Stored:
-        """With waves of 16 rows, of which the knob has no other number here."""
-        rows_of(k, s)
-        return cls(k, ROWS_16)
+    def of(cls, k: MlaDecodeConfig, s: Space, shape: Shape) -> Stored:
+        """For the table of a shape; ConfigError where the knob says another number of rows."""
+        rows = rows_of(k, s)
+        if rows != shape.rows:
+            raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
+        return cls(k, shape)
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:
@@ -79,8 +82,9 @@ class Stored:
 
     @property
     def few_registers(self) -> bool:
-        """Whether queries are multiplied in bf16, which takes twice the registers."""
-        return self.columns[0].product == BF16
+        """Whether Q or O leave few: queries that are multiplied in bf16 take twice the registers,
+        and so does the output of 32 rows."""
+        return self.shape.rows == ROWS_32.rows or self.columns[0].product == BF16
 
     @property
     def bands(self) -> tuple[int, ...]:
