@@ -26,6 +26,7 @@ from mlagen.launch import EmulatedLauncher
 from mlagen.launch_findings import findings_of
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.problem.expected import compare
+from mlagen.schedules.shared.wide_stored_rows import wide_stored_rows
 from mlagen.verify import verify
 
 KERNEL = "mla_decode_gfx950"
@@ -133,9 +134,16 @@ def test_all_code_that_can_be_reached_is_checked(pair):
     assert report.passed, report.facts()
 
 
-def test_waves_of_32_rows_are_refused_over_stored_rows():
-    with pytest.raises(ConfigError, match="rows=32"):
-        built(config_of((E4M3, E4M3), 128), rows=32)
+@pytest.mark.parametrize("heads, rows", [(16, 32), (128, 16)])
+@stored
+def test_waves_of_another_size(pair, heads, rows):
+    """Few rows in waves of 32; more than 64 in two workgroups of 16 a wave."""
+    check(built(config_of(pair, heads), rows=rows), lengths=(1, 65, 200), data="late_max")
+
+
+def test_a_table_of_another_wave_is_refused():
+    with pytest.raises(ConfigError, match="rows=16: this table is that of 32 query rows a wave"):
+        build(wide_stored_rows, config_of((E4M3, E4M3), 128), knobs={"rows": 16})
 
 
 @pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])

@@ -18,7 +18,7 @@ from functools import cached_property
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES, rows_of
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, ROWS_32, Shape
+from mlagen.families.mla_decode.gfx950.shape import GROUP, LANES, QUAD, ROWS_32, Shape
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -109,7 +109,7 @@ class Stored:
         registers are few."""
         if not self.k.rope_aware:
             return ()
-        count = AHEAD * FRAGMENT if self.few_registers else self.score_registers
+        count = self.score_registers // 2 if self.few_registers else self.score_registers
         return (("SCALES", count, "scales of the keys whose scores this lane has"),)
 
     # ---- what a lane reads ------------------------------------------------------------------
