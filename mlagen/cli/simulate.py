@@ -194,6 +194,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
 
 def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:
     from mlagen.cycle_jobs import ladder_cases, own_ladder
+    from mlagen.timing import decode_validation as d
     from mlagen.timing import validation as v
     from mlagen.timing import validation_text as text
     from mlagen.timing.aiter import KERNELS
@@ -213,20 +214,23 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
         kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
         compared = [beside(ladder, theirs[case.beside], shape, machine)
                     for case, ladder in zip(cases, ours, strict=True)]  # fmt: skip
+        decoders = d.DecodeLibrary(folder, history, lambda name: _step(bar, f"recording {name}"))
+        decode = d.decode_verdicts(decoders, machine)
         clocks = v.clock_verdicts(machine)
         schedules = v.schedule_ratios(clocks)
         fitted = v.fit_corners(library) if fit else []
     if as_json:
         report = {"points": found, "ratios": pairs, "clocks": clocks, "schedules": schedules,
-                  "kernels": kernels, "beside": compared,
-                  "fit": fitted, "substitutes": sorted(library.substitutes)}  # fmt: skip
+                  "kernels": kernels, "beside": compared, "decode": decode, "fit": fitted,
+                  "substitutes": sorted(library.substitutes | decoders.substitutes)}  # fmt: skip
         print_json("simulate-validation", report, version=_SCHEMA)
         return
-    print_facts(text.facts(found, pairs, clocks, schedules))
+    print_facts([*text.facts(found, pairs, clocks, schedules), *d.decode_facts(decode)])
     made = [text.clocks_table(clocks), text.schedules_table(schedules),
             text.points_table(found, library.substitutes), text.ratios_table(pairs),
             text.kernels_table(kernels, shape), text.beside_table(compared),
-            text.bound_table(compared)]  # fmt: skip
+            text.bound_table(compared),
+            d.decode_table(decode, decoders.substitutes)]  # fmt: skip
     for table in (*made, *([text.fit_table(fitted)] if fit else [])):
         say()
         print_table(table.title, table.columns, table.rows)

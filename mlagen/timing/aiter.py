@@ -87,7 +87,7 @@ def record(code: CodeObject, kernel: Prefill, length: int) -> ExecutedStream:
     return result.streams[0]
 
 
-def _rows(rows: int, depth: int, fp8: bool, seed: int) -> np.ndarray:
+def rows_of(rows: int, depth: int, fp8: bool, seed: int) -> np.ndarray:
     """Values as stored: of magnitude one, random signs and a few fraction bits, so that no
     arithmetic meets NaN or Inf."""
     random = np.random.default_rng(seed)
@@ -105,9 +105,9 @@ def _fmha_arguments(kernel: Prefill, length: int) -> tuple[list[Argument], tuple
     size = 1 if kernel.fp8 else 2
     buffers = {
         0x00: Buffer("O", np.zeros((length, v_depth), np.uint16), "write"),
-        0x10: Buffer("Q", _rows(length, depth, kernel.fp8, 1), "read"),
-        0x20: Buffer("K", _rows(length, depth, kernel.fp8, 2), "read"),
-        0x30: Buffer("V", _rows(length, v_depth, kernel.fp8, 3), "read"),
+        0x10: Buffer("Q", rows_of(length, depth, kernel.fp8, 1), "read"),
+        0x20: Buffer("K", rows_of(length, depth, kernel.fp8, 2), "read"),
+        0x30: Buffer("V", rows_of(length, v_depth, kernel.fp8, 3), "read"),
         0x40: Buffer("LSE", np.zeros(length, np.float32), "write"),
     }
     pitch, v_pitch, o_pitch = depth * size, v_depth * size, v_depth * 2
@@ -136,8 +136,8 @@ def _mla_arguments(kernel: Prefill, length: int) -> tuple[list[Argument], tuple[
     one = np.ones(1, np.float32)
     whole = np.array([0, length], np.int32)
     arrays = [
-        ("Q", _rows(length, depth, True, 1)), ("K", _rows(length, depth, True, 2)),
-        ("V", _rows(length, v_depth, True, 3)), ("O", np.zeros((length, v_depth), np.uint16)),
+        ("Q", rows_of(length, depth, True, 1)), ("K", rows_of(length, depth, True, 2)),
+        ("V", rows_of(length, v_depth, True, 3)), ("O", np.zeros((length, v_depth), np.uint16)),
         ("partial O", one.copy()), ("partial LSE", one.copy()),
         ("work_indptr", np.array([0, 1], np.int32)), ("work_info", info), ("qo_indptr", whole),
         ("kv_indptr", whole.copy()), ("pages", np.arange(length, dtype=np.int32)),

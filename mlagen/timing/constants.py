@@ -73,8 +73,20 @@ class Machine:
     l2_bytes: int = _known(64, 32, 64, "B/cycle",
         "a CU's share of its XCD's L2: 16 channels of 128 B for 32 CUs, CDNA3")
     l2_latency: int = _known(500, 300, 790, "cycles",
-        "measured pointer chase from HBM 790 at 2.2 GHz (triton fork); L2 class assumed")
-    hbm: float = _known(8000, 6500, 8000, "GB/s", "AMD: 8 TB/s, all CUs together")
+        "of a load that hits the L2; MI300X class, assumed")
+    hbm_latency: int = _known(359, 340, 800, "ns",
+        "measured: pointer chase from HBM, 790 cycles at 2.2 GHz (triton fork); 800 where "
+        "addresses have to be translated too, MI300X")
+    hbm: float = _known(6500, 6175, 6825, "GB/s",
+        "what all CUs together get of 8 TB/s: 6.5 by the notes on AITER's Gluon kernels, and "
+        "6.53 in its pull request 4794")
+    hbm_rows: float = _known(0.926, 0.88, 1.0, "part",
+        "of `hbm` where rows of a paged cache are gathered; fitted to one call (docs/timing.md)")
+    hbm_pin: float = _known(8000, 8000, 8000, "GB/s", "AMD: 8 stacks of HBM3E, 8 TB/s")
+    mall: float = _known(11900, 10000, 17200, "GB/s",
+        "Infinity Cache to all XCDs: 11.9 measured on MI300X (Chips and Cheese), 17.2 by AMD")
+    mall_bytes: float = _known(256e6, 256e6, 256e6, "B", "AMD: Infinity Cache of 256 MB")
+    xcd_l2_bytes: float = _known(4e6, 4e6, 4e6, "B", "AMD: L2 of an XCD, 4 MB")
     smem_latency: int = _known(200, 100, 400, "cycles", "scalar cache and L2; assumed")
     vm_limit: int = _known(GFX950.vmcnt_max, 63, 64, "operations",
         "6-bit counter (CDNA4 ISA guide)")

@@ -16,19 +16,21 @@ from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import Machine
 
 LINE = 128  # bytes of a cache line of L1 and L2 (CDNA3 ISA guide)
+SECTOR = 64  # bytes that the L1 asks the L2 for at least: half a line (TCP_TCC requests of rocprof)
 _HALF = (1 << 32) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
     """By access of a stream. `lds`: LDS cycles at full bandwidth, 0 for no DS access. `ideal`:
-    the same without conflicts. `bytes`: moved from or to memory; `lines`: that they touch.
-    `unmeasured`: DS mnemonics whose phases nobody published, with their executions."""
+    the same without conflicts. `bytes`: moved from or to memory; `lines`, `sectors`: that
+    they touch. `unmeasured`: DS mnemonics whose phases nobody published, with their executions."""
 
     lds: npt.NDArray[np.int64]
     ideal: npt.NDArray[np.int64]
     bytes: npt.NDArray[np.int64]
     lines: npt.NDArray[np.int64]
+    sectors: npt.NDArray[np.int64]
     unmeasured: dict[str, int]
 
 
@@ -83,7 +85,7 @@ def _count_lines(addresses, size, line):  # type: ignore[no-untyped-def]
     """Distinct cache lines of each access, lanes in order (a wave's lines come in few runs)."""
     count = len(addresses)
     result = np.zeros(count, dtype=np.int64)
-    seen = np.zeros(128, dtype=np.int64)
+    seen = np.zeros(64 * 2, dtype=np.int64)
     for access in range(count):
         held = 0
         for lane in range(64):
@@ -121,8 +123,8 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
 def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -> Costs:
     """Costs of every access of a stream, at `machine`'s phases."""
     count = len(stream.addresses)
-    lds, ideal, moved, lines = (np.zeros(count, dtype=np.int64) for _ in range(4))
-    costs = Costs(lds, ideal, moved, lines, {})
+    lds, ideal, moved, lines, sectors = (np.zeros(count, dtype=np.int64) for _ in range(5))
+    costs = Costs(lds, ideal, moved, lines, sectors, {})
     steps = np.flatnonzero(stream.access >= 0)
     if not len(steps):
         return costs
@@ -139,6 +141,7 @@ def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -
             size = memory_bytes(ins)
             costs.bytes[mine] = size * (addresses >= 0).sum(axis=1)
             costs.lines[mine] = _count_lines(addresses, size, LINE)
+            costs.sectors[mine] = _count_lines(addresses, size, SECTOR)
     return costs
 
 

@@ -52,6 +52,21 @@ class Growth:
         return self.base + self.slope * tokens
 
 
+def line(cycles: Mapping[int, float]) -> Growth:
+    """Through two lengths."""
+    short, long = sorted(cycles)
+    slope = (cycles[long] - cycles[short]) / (long - short)
+    return Growth(cycles[short] - slope * short, slope)
+
+
+def work_line(streams: Mapping[int, ExecutedStream], code: KernelCode) -> tuple[Activity, Activity]:
+    """What a workgroup does: whatever the length, and more for every token."""
+    short, long = sorted(streams)
+    done = {n: activity_of(stream, code) for n, stream in streams.items()}
+    slope = (done[long] + done[short] * -1) * (1 / (long - short))
+    return done[short] + slope * -short, slope
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A whole launch: `cycles` of it, and the `clock` in GHz that its power allows."""
@@ -100,18 +115,12 @@ class Ladder:
 
     def growth(self, on: Machine) -> Growth:
         """Cycles of a workgroup by length."""
-        short, long = sorted(self.streams)
-        cycles = {n: time_unit(s, self.code, on).cycles for n, s in self.streams.items()}
-        slope = (cycles[long] - cycles[short]) / (long - short)
-        return Growth(cycles[short] - slope * short, slope)
+        return line({n: time_unit(s, self.code, on).cycles for n, s in self.streams.items()})
 
     @cached_property
     def work(self) -> tuple[Activity, Activity]:
         """What a workgroup does: whatever the length, and more for every token."""
-        short, long = sorted(self.streams)
-        done = {n: activity_of(stream, self.code) for n, stream in self.streams.items()}
-        slope = (done[long] + done[short] * -1) * (1 / (long - short))
-        return done[short] + slope * -short, slope
+        return work_line(self.streams, self.code)
 
     def launch(self, growth: Growth, shape: Shape, on: Machine) -> Launch:
         """A launch, one workgroup on a compute unit at a time. Under a mask, where the number of

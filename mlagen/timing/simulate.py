@@ -57,6 +57,10 @@ class Job:
         x, y, z = self.grid
         return x * y * z
 
+    def active(self, on: Machine) -> int:
+        """Compute units that get a workgroup."""
+        return min(on.cus, self.workgroups)
+
     def residents(self, on: Machine) -> int:
         """Workgroups that a compute unit holds, and gets from this grid."""
         held = residents(self.kernel, self.streams[0].waves, self.lds_bytes)
@@ -89,7 +93,9 @@ def time_job(job: Job, on: Machine, clock: float | None = None) -> Timed:
     held = job.residents(on)
     at = clock or on.max_clock
     units = tuple(
-        time_unit(stream, job.kernel, on, workgroups=held, reuse=reuse, clock=at)
+        time_unit(
+            stream, job.kernel, on, workgroups=held, reuse=reuse, clock=at, active=job.active(on)
+        )
         for stream in job.streams
     )
     known = {s.workgroup: float(u.cycles) for s, u in zip(job.streams, units, strict=True)}
@@ -104,7 +110,8 @@ def sustained(job: Job, on: Machine, bound: Timed | None = None) -> Timed:
     timed = bound or time_job(job, on)
     for _ in range(_ROUNDS):
         clock = clock_of(timed.rates, on)
-        shares = {memory_share(on, timed.reuse, each) for each in (clock, timed.clock)}
+        active = job.active(on)
+        shares = {memory_share(on, timed.reuse, each, active) for each in (clock, timed.clock)}
         if len(shares) == 1 or abs(clock / timed.clock - 1) < _SETTLED:
             return replace(timed, clock=clock)
         timed = time_job(job, on, clock)

@@ -58,11 +58,18 @@ def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
     return max(1, min(slots // max(waves, 1), by_lds))
 
 
-def memory_share(machine: Machine, reuse: float, clock: float) -> float:
-    """Bytes a cycle that a CU gets from beyond its L1 while all CUs ask: the L2's share, or the
-    HBM's times how often each of its bytes is asked for, at a clock in GHz."""
-    hbm = machine.hbm / clock / machine.cus
+def memory_share(machine: Machine, reuse: float, clock: float, active: int | None = None) -> float:
+    """Bytes a cycle that a CU gets from beyond its L1 while `active` CUs ask, all by default: the
+    L2's share, or the HBM's times how often each of its bytes is asked for, at a clock in GHz."""
+    hbm = machine.hbm / clock / (active or machine.cus)
     return min(machine.l2_bytes, hbm * max(reuse, 1.0))
+
+
+def memory_latency(machine: Machine, reuse: float, clock: float) -> int:
+    """Cycles of a load at a clock in GHz: of every `reuse` of them one is the first to ask for its
+    bytes, and waits for the HBM."""
+    first = machine.hbm_latency * clock - machine.l2_latency
+    return round(machine.l2_latency + max(first, 0.0) / max(reuse, 1.0))
 
 
 def time_unit(
@@ -73,11 +80,13 @@ def time_unit(
     workgroups: int = 1,
     reuse: float = 1e9,
     clock: float | None = None,
+    active: int | None = None,
 ) -> UnitTimes:
     """Simulate `workgroups` copies of a stream side by side on one compute unit.
 
     `reuse`: how often each byte of memory is asked for by all CUs together (L2 and HBM share).
     `clock`: GHz, the maximum by default; a cycle of a slower clock brings more of the HBM's bytes.
+    `active`: CUs that share the HBM with this one, itself among them; all by default.
     UnsupportedError for instructions without timing and for waves that wait for ever.
     """
     program = read_program(kernel, machine)
@@ -110,7 +119,7 @@ def time_unit(
         stalls=np.zeros((len(program.rows), len(REASONS)), dtype=np.int64),
         busy=np.zeros(B_SIZE, dtype=np.int64),
     )
-    cycles = engine.simulate(compute_unit(_numbers(machine, reuse, clock), steps, counted))
+    cycles = engine.simulate(compute_unit(_numbers(machine, reuse, clock, active), steps, counted))
     if cycles < 0:
         raise UnsupportedError(f"kernel {kernel.name}: its waves wait for one another for ever")
     waves = tuple(
@@ -127,15 +136,15 @@ def time_unit(
                      counted.busy)  # fmt: skip
 
 
-def _numbers(machine: Machine, reuse: float, clock: float | None) -> Numbers:
+def _numbers(machine: Machine, reuse: float, clock: float | None, active: int | None) -> Numbers:
     return Numbers(
         slot=machine.slot,
         lds_scale=256 / machine.lds_bytes,
         lds_latency=machine.lds_latency,
         lgkm_limit=machine.lgkm_limit,
         ta_bytes=machine.ta_bytes,
-        memory_bytes=float(memory_share(machine, reuse, clock or machine.max_clock)),
-        memory_latency=machine.l2_latency,
+        memory_bytes=float(memory_share(machine, reuse, clock or machine.max_clock, active)),
+        memory_latency=memory_latency(machine, reuse, clock or machine.max_clock),
         smem_latency=machine.smem_latency,
         vm_limit=machine.vm_limit,
         barrier=machine.barrier,

@@ -8,9 +8,8 @@ from mlagen.dsl import copy, tiles
 from mlagen.targets.nvidia.dsl import acquire
 
 
-def query_pipeline(k, s, Q, feeder, softmax, math):
+def query_pipeline(s, Q, feeder, softmax, math, by_tma):
     """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3."""
-    by_tma = k.as_stored
     reader = feeder if by_tma else softmax
     s.smem.pipeline(
         "query", *Q, producer=reader.name, consumer=math.name, resident=True,

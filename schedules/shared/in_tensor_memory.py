@@ -35,7 +35,7 @@ def in_tensor_memory(k, s, operations):
             ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    query_pipeline(k, s, Q, feeder, softmax, math)
+    query_pipeline(s, Q, feeder, softmax, math, by_tma=k.as_stored)
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads, by_warps="fenced" if operations.converts else False,

@@ -50,7 +50,7 @@ def on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
-    query_pipeline(k, s, Q, feeder, softmax, math)
+    query_pipeline(s, Q, feeder, softmax, math, by_tma=k.as_stored)
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",

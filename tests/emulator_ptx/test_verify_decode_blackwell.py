@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.codegen import build
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -20,6 +20,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare
@@ -67,6 +68,16 @@ def test_windows(window, page_size, split_keys):
     check(built(config), lengths=(5, 40, 100, 290), split_keys=split_keys, data="late_max")
 
 
+@pytest.mark.parametrize("split_keys", [0, 64])
+@pytest.mark.parametrize("cache", ["bf16", "fp8_rope_aware"])
+@pytest.mark.parametrize("chunk", [1, 31, 32, 64, 100, 1000])
+def test_chunks(chunk, cache, split_keys):
+    """New tokens lie in one chunk, or in several; whole parts of a sequence may be hidden."""
+    config = MlaDecodeConfig(12, q_len=8, mask=f"chunked_causal[{chunk}]", cache_dtype=cache)
+    lengths = (0, 5, 40, 64, 103, 290)
+    check(built(config), lengths=lengths, split_keys=split_keys, data="late_max")
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 32, 64, 128, 192, 320])
 @pytest.mark.parametrize("data", ["realistic", "late_max"])
 def test_pages(page_size, data):
@@ -107,15 +118,69 @@ def test_all_code_that_can_be_reached_is_checked():
     assert report.passed, report.facts()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"cache_dtype": "fp8_e4m3"}, {"cache_dtype": "fp8_rope_aware"}, {"dtype": "fp8_e4m3"}],
-    ids=str,
-)
-def test_a_form_that_there_is_not_is_refused(fields):
-    (name, value), *_ = fields.items()
-    with pytest.raises(ConfigError, match=re.escape(f"{name}={value}: {KERNEL} has no such form")):
-        built(MlaDecodeConfig(16, **fields))
+STORED = [
+    {"cache_dtype": cache, "dtype": q}
+    for cache in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    for q in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    if cache == "fp8_rope_aware" or q != "fp8_rope_aware"
+][1:]  # the first is all bf16
+
+
+@pytest.mark.parametrize("fields", STORED, ids=str)
+@pytest.mark.parametrize("heads", [1, 24, 64, 128])
+@pytest.mark.parametrize("page_size", [1, 16, 64, 192])
+@pytest.mark.parametrize("data", ["realistic", "late_max"])
+def test_stored_types(fields, heads, page_size, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, **fields)
+    check(built(config), lengths=(0, 1, 65, 200), data=data, modes=MODES)
+
+
+@pytest.mark.parametrize("fields", STORED, ids=str)
+@pytest.mark.parametrize("mask", ["null", "causal", "sliding_window_causal[70]"])
+@pytest.mark.parametrize("q_len", [2, 8])
+def test_stored_types_of_new_tokens(fields, mask, q_len):
+    config = MlaDecodeConfig(12, q_len=q_len, mask=mask, **fields)
+    check(built(config), lengths=(5, 40, 290), split_keys=128, data="late_max")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("page_size", [1, 32, 64])
+def test_kv_heads_of_e4m3(dtype, page_size):
+    config = MlaDecodeConfig(
+        16, num_kv_heads=4, page_size=page_size, dtype=dtype, cache_dtype="fp8_e4m3"
+    )
+    check(built(config), lengths=(1, 70, 130))
+
+
+OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
+
+
+@pytest.mark.parametrize("heads", [1, 24, 64, 128])
+@pytest.mark.parametrize("page_size", [1, 16, 64, 192])
+@pytest.mark.parametrize("data", ["realistic", "randn", "late_max"])
+def test_products_of_e4m3(heads, page_size, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, **OF_E4M3)
+    # more than twice around the ring of keys
+    check(built(config), lengths=(0, 1, 65, 650), data=data, modes=MODES)
+
+
+@pytest.mark.parametrize("mask", ["null", "causal", "sliding_window_causal[70]"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_products_of_e4m3_of_new_tokens(mask, kv_heads):
+    config = MlaDecodeConfig(12, num_kv_heads=kv_heads, q_len=4, mask=mask, **OF_E4M3)
+    check(built(config), lengths=(5, 40, 290), split_keys=128, data="late_max")
+
+
+@pytest.mark.parametrize("name", ["mla_decode_sm90", "mla_decode_gfx950"])
+def test_other_targets_have_no_products_of_e4m3(name):
+    with pytest.raises(MlagenError, match=r"(?s)compute=fp8.*mla_decode_sm100|sm_100a has"):
+        build(name, MlaDecodeConfig(8, **OF_E4M3))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+def test_products_of_e4m3_take_no_other_types(dtype):
+    with pytest.raises(ConfigError, match=f"compute=fp8 with dtype={dtype}, cache_dtype=bf16"):
+        MlaDecodeConfig(8, dtype=dtype, compute="fp8")
 
 
 # ---- calls ----------------------------------------------------------------------------------
@@ -164,18 +229,24 @@ def launched(artifact, made, **changed):
         **made.tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial,
         "partial_lse": partial[:, :, 0].copy(), **changed,
     }  # fmt: skip
+    numbers = {
+        "max_pages": tensors["block_table"].shape[1], "lse_stride": work.lse_stride,
+        "scale_log2e": scale_log2e(made.score_scale), "num_blocks": made.num_blocks,
+        "kv_scale": made.kv_scale,
+    }  # fmt: skip
+    args = artifact.manifest.args
     report = EmulatedLauncher().launch(
         artifact, tensors=tensors, sizes={"items": len(work.items)},
-        scalars={"max_pages": tensors["block_table"].shape[1], "lse_stride": work.lse_stride,
-                 "scale_log2e": scale_log2e(made.score_scale)},
+        scalars={arg.name: numbers[arg.name] for arg in args if not arg.tensor},
     )  # fmt: skip
     assert not report.emulation.findings, report.emulation.findings
     return o, lse
 
 
+@pytest.mark.parametrize("cache", ["bf16", "fp8_e4m3", "fp8_rope_aware"])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_a_length_beyond_the_table_is_cut(page_size):
-    config = MlaDecodeConfig(4, page_size=page_size)
+def test_a_length_beyond_the_table_is_cut(page_size, cache):
+    config = MlaDecodeConfig(4, page_size=page_size, cache_dtype=cache)
     artifact = built(config)
     made = mla_decode_inputs(config, lengths=(128, 70), data="randn")
     table = made.block_table[:, : 128 // page_size].copy()
@@ -185,10 +256,11 @@ def test_a_length_beyond_the_table_is_cut(page_size):
     assert [x.tobytes() for x in cut] == [x.tobytes() for x in right]
 
 
+@pytest.mark.parametrize("cache", ["bf16", "fp8_e4m3", "fp8_rope_aware"])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_pages_out_of_the_pool_are_not_read(page_size):
-    """Their rows arrive as zeros, and no byte that is not the pool's is read."""
-    config = MlaDecodeConfig(4, page_size=page_size)
+def test_pages_out_of_the_pool_are_not_read(page_size, cache):
+    """Their rows are zeros, and no byte that is not the pool's is read."""
+    config = MlaDecodeConfig(4, page_size=page_size, cache_dtype=cache)
     artifact = built(config)
     made = mla_decode_inputs(config, lengths=(128, 70), data="randn")
     table = made.block_table.copy()
@@ -196,6 +268,24 @@ def test_pages_out_of_the_pool_are_not_read(page_size):
     o, lse = launched(artifact, made, block_table=table)
     assert not o.astype(np.float32).any()
     assert np.allclose(lse, np.log(np.repeat([128.0, 70.0], 4)))
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"page_size": 1}, {"q_len": 3, "cache_dtype": "fp8_rope_aware"}], ids=str
+)
+def test_the_same_arrays_on_hopper(fields):
+    """Both targets' results are within the bounds of both oracles, each of its own order."""
+    config = MlaDecodeConfig(20, **fields)
+    made = mla_decode_inputs(config, data="late_max", lengths=(200, 0, 65))
+    for name in (KERNEL, "mla_decode_sm90"):
+        artifact = build(name, config)
+        given = {n: getattr(made, n) for n in (*CALL, "kv_scales", "q_scales")}
+        given = {n: array for n, array in given.items() if array is not None}
+        out, lse = decode_kernel(artifact)(**given, scale=made.scale)
+        for oracle in (exact, rounded):
+            expected = oracle(made, order=order_of(artifact))
+            assert compare(expected.output, out).passed, name
+            assert compare_lse(expected.lse, lse).passed, name
 
 
 @pytest.mark.parametrize("heads", [1, 20, 128])
@@ -239,6 +329,49 @@ def test_a_wrong_edit_is_found(name):
         for data in ("realistic", "late_max")
     ]
     assert not all(report.right for report in runs)
+
+
+E4M3, ROPE = {"cache_dtype": "fp8_e4m3"}, {"cache_dtype": "fp8_rope_aware"}
+WRONG_STORED = {
+    "O without the cache's scale": (
+        E4M3,
+        r"ld\.param\.f32 %other, \[kv_scale\];",
+        "mov.f32 %other, 0f3F800000;",
+    ),
+    "a tile's numbers of the tile before": (E4M3, r"(sub\.s32 %left_0, %left_0), 64;", r"\1, 128;"),
+    "rope columns of the next thread": (
+        ROPE,
+        r"mad\.wide\.u32 %at, %quarter, 32, %src;",
+        "mad.wide.u32 %at, %quarter, 16, %src;",
+    ),
+    "the scale of another key": (ROPE, r"shl\.b32 %line, %line, 5;", "shl.b32 %line, %line, 4;"),
+    "P without its row's scale": (
+        ROPE,
+        r"(mov\.b64 %factors, \{%sigma0, %sigma1\};)",
+        r"mov.b64 %factors, {0f3F800000, 0f3F800000};",
+    ),
+    "a row without its token's scale": (
+        {**ROPE, "dtype": "fp8_rope_aware"},
+        r"mul\.rn\.f32 %c_0, %c_0, %factor;",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STORED)
+def test_a_wrong_edit_of_stored_rows_is_found(name):
+    fields, *edit = WRONG_STORED[name]
+    changed = edited(built(MlaDecodeConfig(16, q_len=2, **fields)), *edit)
+    report = verify(changed, lengths=(33, 70, 400), modes=("latest",))
+    assert not report.right
+
+
+@pytest.mark.parametrize("fields", [E4M3, ROPE], ids=str)
+def test_rows_without_a_page_that_are_loaded_are_found(fields):
+    artifact = built(MlaDecodeConfig(16, **fields))
+    changed = edited(artifact, r"setp\.lt\.u32 %there, %place0, %t;", "setp.eq.u32 %there, 0, 0;")
+    report = verify(changed, lengths=(33, 70), modes=("latest",))
+    assert not report.clean
 
 
 def test_rows_past_the_end_that_are_fetched_are_found():

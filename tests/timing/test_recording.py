@@ -68,3 +68,18 @@ def test_only_the_chosen_workgroups_and_only_when_asked() -> None:
 
     assert streams() == []
     assert streams(record=True, workgroups=[(3, 0, 0), (1, 1, 0)]) == [3, 5]
+
+
+def test_every_mode_records_what_it_executed() -> None:
+    code = assemble(loop("  v_add_f32 v1, v2, v3", 3) + "  s_endpgm\n", vgprs=128)
+    launch = Launch((1, 1, 1), (128, 1, 1), [Argument(0, Buffer("memory", np.zeros(4, np.uint32)))])
+    runs = [
+        emulate(code, launch, Settings(record=True, mode=mode))
+        for mode in ("latest", "earliest", "random")
+    ]
+    for run in runs:
+        (stream,) = run.streams
+        assert len(stream) == run.wave_instructions == 28
+        for wave in range(2):
+            mine, first = (s.row[s.wave == wave] for s in (stream, runs[0].streams[0]))
+            np.testing.assert_array_equal(mine, first)

@@ -122,8 +122,8 @@ def test_residents_by_lds_and_registers() -> None:
 
 def test_memory_is_the_hbms_unless_it_is_read_again() -> None:
     on = machine()
-    assert memory_share(on, 1.0, 2.4) == pytest.approx(8000 / 2.4 / 256)
-    assert memory_share(on, 1.0, 1.2) == pytest.approx(8000 / 1.2 / 256)
+    assert memory_share(on, 1.0, 2.4) == pytest.approx(6500 / 2.4 / 256)
+    assert memory_share(on, 1.0, 1.2) == pytest.approx(6500 / 1.2 / 256)
     assert memory_share(on, 100.0, 2.4) == on.l2_bytes
 
 

@@ -176,6 +176,7 @@ def run_abreast(context: int, limit: int) -> int:
     """
     waves = load_i64(context, y.C_WAVES)
     counts = load_i64(context, y.C_COUNT)
+    recorded = load_i64(context, y.C_RECORD) != 0
     wave = load_i64(context, y.C_CURRENT)
     done = 0
     idle = 0  # waves since the last instruction
@@ -188,6 +189,8 @@ def run_abreast(context: int, limit: int) -> int:
             if following < 0:
                 store_i64(context, y.C_FAULT, row)
                 return -1
+            if recorded:
+                note_step(context, wave, row)
             store_i64(control, y.W_PC, following)
             done += 1
             idle = 0

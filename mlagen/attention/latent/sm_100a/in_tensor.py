@@ -40,7 +40,7 @@ BOX = 32  # columns of TMEM that a tile of Q takes, four bytes a column
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 # Templates that all kernels have; others are a kernel's own.
-COMMON = {"qk", "pv", "keep_queries", "load_scores", "exponent", "rescale", "store_p"}
+COMMON = {"qk", "pv", "keep_queries", "load_scores", "exponent", "rescale", "store_p", "convert"}
 
 
 class InTensor:

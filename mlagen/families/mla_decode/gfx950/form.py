@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 
@@ -32,13 +33,19 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave."""
+    """The knob: query rows of a wave. ConfigError for products that there are none of."""
+    if k.compute != "bf16":
+        raise ConfigError(
+            f"compute={k.compute}: mla_decode_gfx950 has no such form",
+            hint="compute=bf16 multiplies the same numbers; mla_decode_sm100 has compute=fp8",
+        )
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
 
 
-def signature(k: MlaDecodeConfig) -> Signature:
-    """One workgroup a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
+    """One workgroup a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those
+    from `shares[workgroup]` to `shares[workgroup + 1]`.
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
@@ -53,6 +60,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("q", _vectors(k.q_element), "read"),
             ("cache", _vectors(k.cache_element), "read"),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else ()),
@@ -67,7 +75,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("scale_log2e", "f32", "value"),
             *((("kv_scale", "f32", "value"),) if in_e4m3 else ()),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
 

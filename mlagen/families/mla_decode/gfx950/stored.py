@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES, rows_of
+from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import GROUP, LANES, QUAD, ROWS_32, Shape
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, only
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -40,19 +39,16 @@ class Stored:
 
     @classmethod
     def of(cls, k: MlaDecodeConfig, s: Space, shape: Shape) -> Stored:
-        """For the table of a shape; ConfigError where the knob says another number of rows."""
-        rows = rows_of(k, s)
-        if rows != shape.rows:
-            raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
-        return cls(k, shape)
+        """In the table of that shape."""
+        return cls(k, only(shape, k, s))
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:
         """A row's columns: those of one type, or latent and rotary ones."""
         k = self.k
         latent, rotary = (E4M3, BF16) if k.rope_aware_queries else (k.dtype, k.dtype)
-        # Where one instruction adds four steps of e4m3.
-        joined = 4 if latent == E4M3 and self.shape.rows == ROWS_32.rows else 1
+        # With 32 rows one instruction adds four steps of e4m3.
+        joined = 4 if latent == E4M3 and self.shape.rows > GROUP else 1
         if not k.rope_aware:
             return (Columns(k.d_qk, E4M3, latent, joined, joined),)
         return Columns(k.d_v, E4M3, latent, joined, joined), Columns(k.d_rope, BF16, rotary, 2)
@@ -84,14 +80,14 @@ class Stored:
 
     @property
     def few_registers(self) -> bool:
-        """Whether Q or O leave few: queries that are multiplied in bf16 take twice the registers,
-        and so does the output of 32 rows."""
-        return self.shape.rows == ROWS_32.rows or self.columns[0].product == BF16
+        """Whether queries are multiplied in bf16, which takes twice the registers, or a wave has 32
+        of them."""
+        return self.columns[0].product == BF16 or self.shape.rows > GROUP
 
     @property
     def bands(self) -> tuple[int, ...]:
         """Numbers of reads on their way, the most first."""
-        return (4, 2) if self.shape.rows == 16 and self.few_registers else (8, 4)
+        return (4, 2) if self.few_registers else (8, 4)
 
     @property
     def score_registers(self) -> int:
@@ -109,7 +105,9 @@ class Stored:
         registers are few."""
         if not self.k.rope_aware:
             return ()
-        count = self.score_registers // 2 if self.few_registers else self.score_registers
+        count = self.score_registers
+        if self.few_registers:
+            count = max(AHEAD * FRAGMENT, self.shape.result)
         return (("SCALES", count, "scales of the keys whose scores this lane has"),)
 
     # ---- what a lane reads ------------------------------------------------------------------

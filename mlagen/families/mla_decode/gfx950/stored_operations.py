@@ -24,16 +24,14 @@ from mlagen.families.mla_decode.gfx950.queries import (
 )
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, QUAD
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, COPIES, KEYS, PAIR, SPAN, Stored
-from mlagen.families.mla_decode.gfx950.wide import WideDecode
+from mlagen.families.mla_decode.gfx950.work_form import WorkForm
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
 
 Place = tuple[Regs, int]  # address and offset of a read
-E4M3_MFMA = {
-    16: "v_mfma_f32_16x16x32_fp8_fp8",
-    32: "v_mfma_f32_32x32x64_f8f6f4",
-}  # by rows of a wave
+# By rows of a wave.
+E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8", 32: "v_mfma_f32_32x32x64_f8f6f4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,10 @@ class StoredDecode(Decode):
     bands KB and VB, WIDE and, where rows have scales, SCALES."""
 
     def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored, form: WorkForm
     ) -> None:
         self.stored = stored
-        super().__init__(k, s, entry, ring, stored.shape)
+        super().__init__(k, s, entry, ring, stored.shape, form)
         if k.rope_aware and s.plain is not None:
             at = s.plain.tile.index("mask")
             before, after = s.plain.tile[:at], s.plain.tile[at:]
@@ -133,7 +131,7 @@ class StoredDecode(Decode):
             run = types[step]
             found.append(
                 Product(
-                    tuple(self._place("key", self.ring.areas[a].plan, a, n) for a, n in reads),
+                    tuple(self._place(self.ring.areas[a].plan, a, n) for a, n in reads),
                     run.key != run.product,
                     E4M3_MFMA[shape.rows] if run.product == E4M3 else shape.mfma,
                     target,
@@ -152,14 +150,14 @@ class StoredDecode(Decode):
             for block in range(self.k.d_v // shape.rows):
                 target = self._output(block)
                 number = block % in_area * steps + step
-                place = self._place("value", self.values, block // in_area, number)
+                place = self._place(self.values, block // in_area, number)
                 b = p.part(step, FRAGMENT)
                 found.append(Product((place,), True, shape.mfma, target, b, target))
         return found
 
-    def _place(self, name: str, plan: ReadPlan, area: int, number: int) -> Place:
+    def _place(self, plan: ReadPlan, area: int, number: int) -> Place:
         base, offset = plan.reads[number]
-        return self._addresses(name)[base], self.ring.areas[area].start + offset
+        return self._addresses("key")[base], self.ring.areas[area].start + offset
 
     def _stream(
         self, name: str, tile: Tile, band: str, products: Sequence[Product], **more: Any
@@ -265,11 +263,6 @@ class StoredDecode(Decode):
                 for first in range(0, len(scores), len(held))
             ],
         }
-
-
-class WideStoredDecode(StoredDecode, WideDecode):
-    """The same with 32 query rows a wave: M seldom moves, and Q and the last columns of O are
-    accumulation registers."""
 
 
 _MNEMONICS = {"KB": "ds_read_b64", "VB": "ds_read_b64_tr_b8"}

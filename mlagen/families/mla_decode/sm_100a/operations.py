@@ -9,18 +9,27 @@ tile, of which nothing is a key.
 One warp feeds. Of a tile that is whole it fetches boxes of 64 columns, one for each page that the
 tile lies in. A tile in which the sequence ends it fetches by the numbers of its rows: those past
 the end have none, and arrive as zeros. So nothing past a sequence's length is read, and P, which is
-0 there, meets no NaN. Pages of one row are always fetched so.
+0 there, meets no NaN. Pages of one row are always fetched so. Rows of e4m3 come likewise where
+products are of e4m3 (compute=fp8), 128 columns a box; otherwise `FedDecode` converts them.
 """
 
 from __future__ import annotations
 
-from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
-from mlagen.families.mla_decode.problem import ITEM_BYTES, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_100a.form import SYMBOL, box_rows, signature
+from mlagen.families.mla_decode.problem import ITEM_BYTES, ROPE_AWARE, MlaDecodeConfig
+from mlagen.families.mla_decode.sm_100a.form import (
+    SYMBOL,
+    as_stored,
+    box_columns,
+    box_rows,
+    signature,
+)
 from mlagen.targets.nvidia.dsl import PipelineSpace, TmemRegion, WarpRole
 
+FLOAT = 4  # bytes of a scale
+CONVERTED = {"fp8_e4m3": "read_queries", ROPE_AWARE: "read_rope_queries"}  # templates by type
 ROWS_A_LANE = 4  # whose numbers one instruction takes
 
 
@@ -29,6 +38,7 @@ class Decode(InTensor):
     sums `o`, the region Q of what is copied of the queries, and registers (s, p, o)."""
 
     folder = "mla_decode"
+    converts = False  # whether a feeder makes bf16 of rows
 
     def __init__(
         self,
@@ -38,18 +48,25 @@ class Decode(InTensor):
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        check_roles(s, {softmax.name: (128,), feeder.name: (32,)})
-        super().__init__(k, s, o)
+        check_roles(s, {softmax.name: (128,), feeder.name: (256,) if self.converts else (32,)})
+        super().__init__(k, s, o, element=k.product_bytes, weighs=k.rope_aware)
         self.softmax, self.feeder = softmax, feeder
         self.supply |= {
-            "item_bytes": ITEM_BYTES, "columns": COLUMNS, "row_columns": k.d_qk,
+            "item_bytes": ITEM_BYTES, "columns": box_columns(k), "row_columns": k.d_qk,
             "box_rows": box_rows(k), "tiles_a_page": max(k.page_size // TILE, 1),
-            "slanted": k.causal and k.q_len > 1,
+            "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
         }  # fmt: skip
         self._registers(s)
+        if k.chunk:
+            self._name(s, ("begin", ".b32", "the first key that it sees, likewise"))
+        if self.weighs:
+            self._name(s, ("weight", ".f32", "the scale of its key"),
+                       ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
+            room = s.smem.room("row scales", FLOAT * softmax.threads)
+            self.supply |= {"weights_room": room, "float_bytes": FLOAT}
         s.signature = signature(k, s.roles[-1].warps.stop * 32)
         s.symbol, s.plain = SYMBOL, self._plain()
-        bind(self.keys, self._mover(self.keys, "copy"))
+        self._feeding(s)
         bind(self.weights, self._mover(self.weights, "store_p"))
         bind(self.scores, self._mover(self.scores, ""))
 
@@ -70,25 +87,34 @@ class Decode(InTensor):
             ("l", ".f32", "sum of P over this thread's keys"),
             ("alpha", ".f32", "what the tile's maximum does to O"),
         )
+
+    def _feeding(self, s: PipelineSpace) -> None:
+        """Declares what the feeder needs, and says how it fills the pipeline of rows."""
         pages = ROWS_A_LANE if self.k.page_size == 1 else 1
         self.supply["place"] = s.named("place", ".b32", pages, "pages of this lane's rows")
         self.supply["rows"] = s.named("row", ".b32", ROWS_A_LANE, "numbers of these rows")
+        bind(self.keys, self._mover(self.keys, "copy"))
 
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
         feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
         return PipelineOrder(
             before=(*(part for role in (feeder, math, softmax) for part in by(role, "setup")),
-                    *by(feeder, "load_queries")),
+                    *by(self.query.producer, "load_queries")),
             tiles=(
-                *by(feeder, "look_up", "find_rows", "copy keys"),
+                *by(feeder, *self._fetched()),
                 *by(math, "keep_queries", "qk"),
-                *by(softmax, "load_scores", "release scores", "row_maximum", "exponent",
-                    "rescale", "copy weights"),
+                *by(softmax, *(["look_up_scales", "load_scales"] if self.weighs else []),
+                    "load_scores", "release scores", "row_maximum", "exponent", "rescale",
+                    "copy weights"),
                 *by(math, "pv", "release weights", "release keys"),
             ),
             after=by(softmax, "finish"),
         )  # fmt: skip
+
+    def _fetched(self) -> tuple[str, ...]:
+        """How a tile's rows come to SMEM, of the plain order."""
+        return "look_up", "find_rows", "copy keys"
 
     # ---- before the loop --------------------------------------------------------------------
 
@@ -97,9 +123,14 @@ class Decode(InTensor):
         feeds, masks = role is self.feeder, role is self.softmax
         self._record("setup", None, feeds=feeds, masks=masks)
 
-    def load_queries(self) -> None:
-        """Fetch 64 rows of Q by TMA. Those past the item's own are of others, or zero."""
-        self._record("load_queries", None, pipeline=self.query, defines=(Value(self.query.name),))
+    def load_queries(self, role: WarpRole) -> None:
+        """Fetch 64 rows of Q by TMA: those past the item's own are of others, or zero. Or make bf16
+        of those of e4m3. Only in the role that fills the pipeline."""
+        if role.name == self.query.producer:
+            self._record(
+                "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
+                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype],
+            )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -110,6 +141,18 @@ class Decode(InTensor):
     def find_rows(self, tile: Tile) -> None:
         """Compute the numbers of the tile's rows, four a lane; -1 past the sequence's end."""
         self._record("find_rows", tile)
+
+    # ---- scales of rows ---------------------------------------------------------------------
+
+    def look_up_scales(self, tile: Tile) -> None:
+        """Load which page this lane's key lies in, where rows have scales."""
+        if self.weighs:
+            self._record("look_up_scales", tile)
+
+    def load_scales(self, tile: Tile) -> None:
+        """Load the scales of these rows, where each has one."""
+        if self.weighs:
+            self._record("load_scales", tile)
 
     # ---- after the loop ---------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ in the numbers of the call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.in_tensor import check_roles
+from mlagen.attention.latent.sm_100a.piece import Piece
 from mlagen.dsl import Tile, Value, bind, by
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
@@ -28,64 +27,6 @@ from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
-BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one feeder of `threads` makes of a tile: `rows` rows of `boxes`, tiles of 64 columns
-    with the first of these. `half`: what the second block of a CTA pair has instead: the other
-    "rows", or "columns", the next so many. "": there is no other block."""
-
-    pipeline: Pipeline
-    stored: RowForm
-    threads: int
-    boxes: tuple[tuple[TmaTile, int], ...]
-    half: str
-
-    @property
-    def rows(self) -> int:
-        return self.pipeline.tiles[0].rows
-
-    @property
-    def rows_apart(self) -> int:
-        """Rows from one of a thread to the next."""
-        return self.threads // LANES
-
-    @property
-    def held(self) -> int:
-        """Rows that a thread has."""
-        return self.rows // self.rows_apart
-
-    @property
-    def latent(self) -> tuple[tuple[TmaTile, int], ...]:
-        """The boxes that are stored as e4m3."""
-        return tuple(box for box in self.boxes if box[1] < self.stored.latent)
-
-    @property
-    def rope(self) -> tuple[tuple[TmaTile, int], ...]:
-        return self.boxes[len(self.latent) :]
-
-    @property
-    def words(self) -> int:
-        """Registers of a row's numbers."""
-        return BOX_WORDS * (len(self.latent) + 2 * len(self.rope))
-
-    @property
-    def scales(self) -> int:
-        """Registers of a row's scales."""
-        if self.stored.scales != "blocks":
-            return 0
-        return len({self.scale_of(column) for _, column in self.latent})
-
-    def scale_of(self, column: int) -> int:
-        """Which of a row's scales a box of e4m3 has; of two the first thread's."""
-        return column // self.stored.block
-
-    def register_of(self, column: int) -> int:
-        """The place of that scale among those that a thread has."""
-        every = sorted({self.scale_of(column) for _, column in self.latent})
-        return every.index(self.scale_of(column))
 
 
 class FedPrefill(SparsePrefill):
@@ -126,7 +67,7 @@ class FedPrefill(SparsePrefill):
         ):
             self.supply[operand] = s.named(operand, type, count, why) if count else []
         for name, piece in self.pieces.items():
-            bind(piece.pipeline, self._mover(piece.pipeline, "fed/convert", Value(name + " stored"),
+            bind(piece.pipeline, self._mover(piece.pipeline, "convert", Value(name + " stored"),
                                              piece=piece))  # fmt: skip
 
     def _piece(

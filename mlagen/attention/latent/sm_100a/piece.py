@@ -1,0 +1,69 @@
+"""What one feeder makes bf16 of, a tile at a time: four threads have a row, 16 of its columns each
+of every 64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
+from mlagen.targets.nvidia.dsl import Pipeline
+from mlagen.targets.nvidia.dsl.smem import TmaTile
+
+BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one feeder of `threads` makes of a tile: `rows` rows of `boxes`, tiles of 64 columns
+    with the first of these. `half`: what the second block of a CTA pair has instead: the other
+    "rows", or "columns", the next so many. "": there is no other block."""
+
+    pipeline: Pipeline
+    stored: RowForm
+    threads: int
+    boxes: tuple[tuple[TmaTile, int], ...]
+    half: str
+
+    @property
+    def rows(self) -> int:
+        return self.pipeline.tiles[0].rows
+
+    @property
+    def rows_apart(self) -> int:
+        """Rows from one of a thread to the next."""
+        return self.threads // LANES
+
+    @property
+    def held(self) -> int:
+        """Rows that a thread has."""
+        return self.rows // self.rows_apart
+
+    @property
+    def latent(self) -> tuple[tuple[TmaTile, int], ...]:
+        """The boxes that are stored as e4m3."""
+        return tuple(box for box in self.boxes if box[1] < self.stored.latent)
+
+    @property
+    def rope(self) -> tuple[tuple[TmaTile, int], ...]:
+        return self.boxes[len(self.latent) :]
+
+    @property
+    def words(self) -> int:
+        """Registers of a row's numbers."""
+        return BOX_WORDS * (len(self.latent) + 2 * len(self.rope))
+
+    @property
+    def scales(self) -> int:
+        """Registers of a row's scales."""
+        if self.stored.scales != "blocks":
+            return 0
+        return len({self.scale_of(column) for _, column in self.latent})
+
+    def scale_of(self, column: int) -> int:
+        """Which of a row's scales a box of e4m3 has; of two the first thread's."""
+        return column // self.stored.block
+
+    def register_of(self, column: int) -> int:
+        """The place of that scale among those that a thread has."""
+        every = sorted({self.scale_of(column) for _, column in self.latent})
+        return every.index(self.scale_of(column))
