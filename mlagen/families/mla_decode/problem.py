@@ -33,6 +33,7 @@ Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 COMPUTE = ("bf16", "fp8")
 OUTPUT_DTYPES = ("bf16",)
+COMPUTE = ("bf16", "fp8")
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -109,12 +110,7 @@ class MlaDecodeConfig(Fields):
                 f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
                 hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
             )
-        if self.compute == "fp8" and not self.dtype == self.cache_dtype == "fp8_e4m3":
-            raise ConfigError(
-                f"compute=fp8 with dtype={self.dtype}, cache_dtype={self.cache_dtype}",
-                hint="products of e4m3 take dtype=fp8_e4m3 and cache_dtype=fp8_e4m3; compute=bf16 "
-                "takes all types",
-            )
+        self._check_compute()
         object.__setattr__(self, "mask", str(Mask.parse(self.mask)))
 
     def _check_widths(self) -> None:
@@ -160,6 +156,15 @@ class MlaDecodeConfig(Fields):
                 f"page_size={size} is not supported",
                 hint=f"page_size is {listed(SMALL_PAGES)} or a multiple of {TILE}; "
                 f"near {size}: {listed(near)}",
+            )
+
+    def _check_compute(self) -> None:
+        stored = self.dtype, self.cache_dtype
+        if self.compute == "fp8" and stored != ("fp8_e4m3", "fp8_e4m3"):
+            raise ConfigError(
+                f"compute=fp8 does not go with dtype={self.dtype}, cache_dtype={self.cache_dtype}",
+                hint="products of e4m3 are of dtype=fp8_e4m3 and cache_dtype=fp8_e4m3: columns of "
+                "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
 
     @classmethod

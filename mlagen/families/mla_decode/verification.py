@@ -21,6 +21,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES_64,
     BY_WIDE_WAVES,
     BY_WIDE_WAVES_64,
+    HOPPER_E4M3,
     KEYS_AS_ROWS,
     OF_E4M3,
     SEESAW,
@@ -51,7 +52,7 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.problem.get("compute") == "fp8":
-        return OF_E4M3
+        return HOPPER_E4M3 if manifest.target == "sm_90a" else OF_E4M3
     if manifest.target != "gfx950":
         few = manifest.knobs.get("keys_as_rows")
         return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
