@@ -32,6 +32,13 @@ CALL = ("q", "cache", "block_table", "cache_lengths")
 MODES = ("latest", "earliest", "random")
 # None, one, around one tile of 64 keys and two, and twice around the ring of tiles.
 LENGTHS = (0, 1, 63, 64, 65, 128, 129, 200, 330)
+STORED = [
+    {"cache_dtype": cache, "dtype": q}
+    for cache in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    for q in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    if cache == "fp8_rope_aware" or q != "fp8_rope_aware"
+][1:]  # the first is all bf16
+OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 
 
 @lru_cache(maxsize=64)
@@ -103,27 +110,20 @@ def test_parts_of_sequences(heads, split_keys):
     heads=st.integers(1, 128),
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
     q_len=st.integers(1, 8),
-    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]"]),
+    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]", "chunked_causal[70]"]),
+    fields=st.sampled_from([{}, *STORED, OF_E4M3]),
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
 )
-def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
-    config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask)
+def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask, **fields)
     check(built(config), lengths=tuple(lengths), split_keys=split_keys, data=data)
 
 
 def test_all_code_that_can_be_reached_is_checked():
     report = verify(built(MlaDecodeConfig(6, q_len=2)))
     assert report.passed, report.facts()
-
-
-STORED = [
-    {"cache_dtype": cache, "dtype": q}
-    for cache in ("bf16", "fp8_e4m3", "fp8_rope_aware")
-    for q in ("bf16", "fp8_e4m3", "fp8_rope_aware")
-    if cache == "fp8_rope_aware" or q != "fp8_rope_aware"
-][1:]  # the first is all bf16
 
 
 @pytest.mark.parametrize("fields", STORED, ids=str)
@@ -150,9 +150,6 @@ def test_kv_heads_of_e4m3(dtype, page_size):
         16, num_kv_heads=4, page_size=page_size, dtype=dtype, cache_dtype="fp8_e4m3"
     )
     check(built(config), lengths=(1, 70, 130))
-
-
-OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 
 
 @pytest.mark.parametrize("heads", [1, 24, 64, 128])
