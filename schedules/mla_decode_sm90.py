@@ -36,6 +36,7 @@ from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode, mla_decode
+from mlagen.schedules.shared.e4m3_products import e4m3_products
 from mlagen.schedules.shared.few_rows import few_rows
 
 
@@ -83,6 +84,9 @@ def keys_are_rows(k, s):
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
+    if k.compute == "fp8":
+        e4m3_products(k, s)
+        return
     if keys_are_rows(k, s):
         few_rows(k, s, few_rows_decode)
         return

@@ -31,6 +31,7 @@ DATA = ("randn", "realistic", "late_max", "falling")
 # Every number of tiles that has code of its own, odd and even, and both ends of a page.
 CORNERS = (0, 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 320, 321, 383, 384)
 SHORT = (0, 1, 63, 65, 129, 450)
+NATIVE = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 # Kernels beside the plain ones: heads, KV heads, tokens, pages and masks, each with others.
 VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 8},
@@ -51,6 +52,10 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
     {"num_heads": 12, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 3},
     {"num_heads": 32, "num_kv_heads": 4, "dtype": "fp8_e4m3", "page_size": 16, "q_len": 2},
+    {"num_heads": 128, **NATIVE},
+    {"num_heads": 16, **NATIVE, "page_size": 16, "q_len": 3},
+    {"num_heads": 12, **NATIVE, "page_size": 192, "num_kv_heads": 3, "mask": "null"},
+    {"num_heads": 40, **NATIVE, "mask": "sliding_window_causal[100]", "q_len": 2},
     {"num_heads": 128, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
     {"num_heads": 24, "cache_dtype": "fp8_rope_aware", "page_size": 16, "mask": "null", "q_len": 3},
@@ -71,6 +76,7 @@ FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
+    {"num_heads": 16, **NATIVE},
 )
 
 
@@ -81,6 +87,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 40, "page_size": 16, "mask": "sliding_window_causal[700]"},
     {"num_heads": 128, "cache_dtype": "fp8_e4m3", "mask": "null", "q_len": 2},
     {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 128, "q_len": 2, **NATIVE},
 )
 
 

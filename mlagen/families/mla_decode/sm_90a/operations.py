@@ -9,7 +9,12 @@ from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, can_persist, signature
+from mlagen.families.mla_decode.sm_90a.signature import (
+    SYMBOL,
+    can_persist,
+    refuse_chunks,
+    signature,
+)
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 ITEM = OwnRegisters("item", "item", ".b64", "work item of this block")
@@ -38,11 +43,7 @@ def mla_decode(
 ) -> Seesaw:
     """The operations of one decode kernel. Raises UnsupportedError for chunks, and for problems
     that have no persistent form, where `knobs` ask for it."""
-    if k.chunk:
-        raise UnsupportedError(
-            f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
-            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
-        )
+    refuse_chunks(k)
     if knobs.persistent and not can_persist(k):
         raise UnsupportedError(
             f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
