@@ -33,16 +33,17 @@ from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.shared.stored_rows import stored_rows
 from mlagen.schedules.shared.wide_decode import wide_decode
+from mlagen.schedules.shared.wide_stored_rows import wide_stored_rows
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
-    rows = rows_of(k, s)
+    wide = rows_of(k, s) == ROWS_32.rows
     if k.cache_dtype != "bf16":
-        stored_rows(k, s)
+        (wide_stored_rows if wide else stored_rows)(k, s)
         return
-    if rows == ROWS_32.rows:
+    if wide:
         wide_decode(k, s)
         return
 

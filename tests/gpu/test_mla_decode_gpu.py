@@ -13,6 +13,8 @@ from decode_parts import alone
 from under_load import same_bits_under_load
 
 import mlagen
+from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, Order
+from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -21,6 +23,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem.expected import compare
 
@@ -28,6 +31,7 @@ DATA = ("randn", "realistic", "late_max", "falling")
 # Every number of tiles that has code of its own, odd and even, and both ends of a page.
 CORNERS = (0, 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 320, 321, 383, 384)
 SHORT = (0, 1, 63, 65, 129, 450)
+NATIVE = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 # Kernels beside the plain ones: heads, KV heads, tokens, pages and masks, each with others.
 VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 8},
@@ -48,6 +52,10 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
     {"num_heads": 12, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 3},
     {"num_heads": 32, "num_kv_heads": 4, "dtype": "fp8_e4m3", "page_size": 16, "q_len": 2},
+    {"num_heads": 128, **NATIVE},
+    {"num_heads": 16, **NATIVE, "page_size": 16, "q_len": 3},
+    {"num_heads": 12, **NATIVE, "page_size": 192, "num_kv_heads": 3, "mask": "null"},
+    {"num_heads": 40, **NATIVE, "mask": "sliding_window_causal[100]", "q_len": 2},
     {"num_heads": 128, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
     {"num_heads": 24, "cache_dtype": "fp8_rope_aware", "page_size": 16, "mask": "null", "q_len": 3},
@@ -62,10 +70,13 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 # One kernel for each way that the cache's rows come.
 FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 64},
+    {"num_heads": 40, "page_size": 1},
+    {"num_heads": 16},
     {"num_heads": 16, "page_size": 1},
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
+    {"num_heads": 16, **NATIVE},
 )
 
 
@@ -76,6 +87,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 40, "page_size": 16, "mask": "sliding_window_causal[700]"},
     {"num_heads": 128, "cache_dtype": "fp8_e4m3", "mask": "null", "q_len": 2},
     {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 128, "q_len": 2, **NATIVE},
 )
 
 
@@ -117,9 +129,13 @@ def launched(
     return to_host(out), to_host(lse)
 
 
-def passes(inputs: MlaDecodeInputs, out: Any, lse: Any, **named: Any) -> None:
+def passes(
+    inputs: MlaDecodeInputs, out: Any, lse: Any, *, order: Order | None = None, **named: Any
+) -> None:
+    """Both oracles. `order`: the kernel's arithmetic, where it is not the default kernel."""
+    order = order or (KEYS_AS_ROWS if is_few(inputs.config) else SEESAW)
     for oracle in (exact, rounded):
-        expected = oracle(inputs, **named)
+        expected = oracle(inputs, order=order, **named)
         found = compare(expected.output, out)
         assert found.passed, (expected.output.oracle, found.worst, found.nans, found.failures)
         found = compare_lse(expected.lse, lse)
@@ -137,7 +153,7 @@ def check(
     count = inputs.config.num_heads
     heads = heads or sorted({h for b in range(0, count, 64) for h in (b, b + 7, b + 8, b + 63)})
     chosen = sorted({*(h for h in heads if h < count), count - 1})
-    passes(inputs, out, lse, heads=chosen, splits=plan.splits)
+    passes(inputs, out, lse, order=order_of(kernel.artifact), heads=chosen, splits=plan.splits)
 
 
 @pytest.mark.parametrize("data", DATA)

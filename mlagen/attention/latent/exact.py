@@ -12,7 +12,9 @@ maximum that moves at once (`latent.walk`). The bound, with w the softmax weight
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
   (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
-* **Sums.** The matrix instruction's error at each of its steps, relative to Σ w_j |v_j|; fp32
+* **Sums.** The matrix instruction's error at each of its steps, relative to Σ w_j |v_j|. Where an
+  order says how few bits its products keep, what scores lose by it is not bounded but known
+  (`latent.cut_sums`), and errors of P V are relative to what sets their windows. fp32
   accumulation of the row sum; the division.
 
 The terms are first order in the errors that they are about; products of two errors are covered by
@@ -25,10 +27,19 @@ import numpy as np
 
 from mlagen.attention.latent.arithmetic import DIVISION, LN2
 from mlagen.attention.latent.attended import Attended, top_error
+from mlagen.attention.latent.cut_sums import largest_terms
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
 from mlagen.attention.latent.weights import smallest_error
-from mlagen.problem.formats import SMALLEST_NORMAL, U_BF16, U_E4M3, U_FP32, Floats
+from mlagen.problem.formats import (
+    E4M3_NORMAL,
+    E4M3_STEP,
+    SMALLEST_NORMAL,
+    U_BF16,
+    U_E4M3,
+    U_FP32,
+    Floats,
+)
 
 
 def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
@@ -66,12 +77,13 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     of_p = _stored_error(walk, order, weights, of_last, keys, factor)
     of_p += keys.rounding * magnitude
     steps = walk.tiles * (order.tile // order.depth)
+    largest = magnitude if not order.kept else _windows(walk, order, weights, of_last, keys)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
-    bound = of_weights + of_p + steps * order.step * magnitude + np.abs(output) * of_sum
+    bound = of_weights + of_p + steps * order.step * largest + np.abs(output) * of_sum
     bound *= (1.0 + (U_E4M3 if order.bias else U_BF16)) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
-    largest = max(abs_v.max(), np.abs(stored).max())
-    flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + largest)
+    most = max(abs_v.max(), np.abs(stored).max())
+    flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + most)
     bound += np.where(reach[:, None] > 0, flushed, 0.0)
 
     lse_bound = lse_error(walk, shares, total, lse, of_additions)
@@ -100,6 +112,15 @@ def _stored_error(
     few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))
     many = np.where(normal > 0, 0.0, np.minimum(weights, small)) @ np.abs(v)
     return unit * few + many
+
+
+def _windows(walk: Walk, order: Order, weights: Floats, scale: Floats, keys: Keys) -> Floats:
+    """What sets the windows of cut sums, at most, [rows, columns]: all products together, of P and
+    v that are at least the least normal number. `weights` and `scale` as for `_stored_error`."""
+    normal = 2 * E4M3_NORMAL / E4M3_STEP * smallest_error(walk, keys, order) * scale[:, None]
+    least = np.repeat(normal, order.tile, axis=1)[:, : len(keys)]
+    terms = np.where(weights > 0, np.maximum(weights, least), 0.0)
+    return terms * (1.0 + U_E4M3) @ largest_terms(keys.stored[:, :D_V])
 
 
 def _spread(weights: Floats, v: Floats, keys: Keys) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mlagen.attention.latent.step_errors import serial_error, step_error
+from mlagen.attention.latent.step_errors import cut_error, serial_error, step_error
 
 LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
@@ -26,7 +26,9 @@ class Order:
     `serial`: one by one, with a rounding each. `running`: how splits are merged (`latent.splits`).
     `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
     rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
-    scores times the power of two above their row's scale, or 2^LEAST_POWER.
+    scores times the power of two above their row's scale, or 2^LEAST_POWER. `kept`: bits that a
+    step keeps of its largest term and of its sum, where these are few: then the rounding oracle
+    follows its cuts (`latent.cut_sums`); 0: it bounds them.
     """
 
     tile: int
@@ -38,6 +40,7 @@ class Order:
     bias: int = 0
     serial: bool = False
     running: bool = False
+    kept: int = 0
 
     @property
     def behind(self) -> int:
@@ -48,6 +51,8 @@ class Order:
     @property
     def step(self) -> float:
         """What one step of a product can be off by, relative to the largest number in it."""
+        if self.kept:
+            return cut_error(self.depth, self.kept)
         return serial_error(self.depth) if self.serial else step_error(self.depth)
 
     def added(self) -> list[int] | slice:
@@ -77,6 +82,7 @@ BY_WAVES_64 = replace(BY_WAVES, tile=64)
 
 # BY_WAVES with products of half as many numbers, and an M that seldom moves.
 BY_WIDE_WAVES = replace(BY_WAVES, depth=16, slack=8)
+BY_WIDE_WAVES_64 = replace(BY_WIDE_WAVES, tile=64)
 
 # KEYS_AS_ROWS with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
@@ -84,6 +90,11 @@ SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
 # The same with products of e4m3. The largest P is exp2(2 + 6) = 256, below e4m3's 448. It is a
 # normal number down to 2^-12 exp2(M).
 OF_E4M3 = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6)
+
+# Hopper's products of e4m3: the tensor core keeps 13 bits of the largest term and of a sum.
+HOPPER_E4M3 = Order(
+    tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6, kept=13
+)
 
 
 def keys_in_registers(columns: int) -> Order:

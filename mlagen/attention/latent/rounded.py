@@ -23,6 +23,10 @@ What is left between this and a right kernel is fp32 arithmetic. The bound is it
 * each step of the matrix instruction that adds to O, relative to what O and the tile can be;
 * accumulation of the row sum, the division, the products of rescaling.
 
+Where an order says how many bits its products keep, sums are cut as they are, step by step
+(`latent.cut_sums`), and nothing is left of the matrix instruction's error; but in a row whose P may
+be another number, all later cuts may fall otherwise.
+
 Nothing is decided by a threshold, so there is one right answer: near a tie of two maxima both give
 the same numbers within these errors.
 """
@@ -35,6 +39,7 @@ import numpy as np
 
 from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2
 from mlagen.attention.latent.attended import Attended, top_error
+from mlagen.attention.latent.cut_sums import cut_columns, largest_terms
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.walk import (
     Ints,
@@ -52,7 +57,7 @@ from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
     """Of `rows` that attend to `keys`; a `Block`."""
     c, _ = row_factors(scale, rows)
-    walk = Walk.of(rows, keys, c, order)
+    walk = Walk.of(rows, keys, c, order, cut=True)
     of_additions = np.inf if keys.repeated else factor
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]
@@ -89,18 +94,11 @@ def _output(
     moved = walk.carried_error > 0
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
-    late = order.late_columns
-    swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
     rounding = Weights.of(walk, keys, order)
-    parts = [
-        _accumulated(walk.carried, of_carried, rounding.rounded(p, eta), v[:, :late],
-                     range(walk.tiles), order),
-    ]  # fmt: skip
-    if late < D_V:
-        carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, p, eta)
-        stored = rounding.rounded(late_p, late_eta)
-        parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order))
-    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+    if order.kept:
+        acc, off = _cut_sums(walk, rounding, rounding.rounded(p, eta), v, order)
+    else:
+        acc, off = _halves(walk, (of_base, of_carried), (p, eta), rounding, v, order)
 
     safe = np.where(total > 0, total, 1.0)[:, None]
     of_sum = (shares * walk.key_error()).sum(axis=(1, 2))[:, None]
@@ -114,6 +112,65 @@ def _output(
     largest = np.abs(v).max() * max(1.0, sigma.max())
     flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + largest)
     return output, np.where(reach[:, None] > 0, bound + flushed, 0.0)
+
+
+def _halves(
+    walk: Walk,
+    of_moves: tuple[Floats, Floats],
+    p: tuple[Floats, Floats],
+    rounding: Weights,
+    v: Floats,
+    order: Order,
+) -> tuple[Floats, Floats]:
+    """Sums of P v and their bounds, of columns whose tiles go in order, and of those in pairs.
+    `of_moves`: errors of M and of what a tile carries; `p`: unrounded P and its error."""
+    late = order.late_columns
+    of_base, of_carried = of_moves
+    parts = [
+        _accumulated(walk.carried, of_carried, rounding.rounded(*p), v[:, :late],
+                     range(walk.tiles), order),
+    ]  # fmt: skip
+    if late < D_V:
+        swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
+        carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, *p)
+        stored = rounding.rounded(late_p, late_eta)
+        parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order))
+    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+    return acc, off
+
+
+def _cut_sums(
+    walk: Walk,
+    rounding: Weights,
+    p: tuple[Floats, Floats],
+    v: Floats,
+    order: Order,
+) -> tuple[Floats, Floats]:
+    """Sums of stored P v in the steps of the kernel, with its cuts, and their bounds, [rows,
+    columns]. Where a P may be another number, all later cuts of its row may differ. M is a whole
+    number: what its moves do to a sum is exact."""
+    stored, flip = p
+    place = rounding.places[0]
+    open_ = np.zeros(place.shape, np.bool_)
+    for other in rounding.places[1:]:
+        open_ |= other != place
+    maxima, lift = walk.base - place, np.exp2(place)[:, :, None]
+    acc = np.zeros((len(stored), v.shape[1]))
+    off = np.zeros(acc.shape)
+    apart = np.zeros(len(acc), np.bool_)
+    for tile in range(walk.tiles):
+        if tile:
+            move = np.exp2(maxima[:, tile - 1] - maxima[:, tile])[:, None]
+            acc, off = acc * move, off * move
+        apart |= open_[:, tile] | flip[:, tile].any(axis=1)
+        for first in range(0, min(order.tile, len(v) - tile * order.tile), order.depth):
+            keys = v[tile * order.tile + first :][: order.depth]
+            part = slice(first, first + len(keys))
+            weights, may = (x[:, tile, part] * lift[:, tile] for x in (stored, flip))
+            size = np.abs(acc) + off + largest_terms(weights + may) @ largest_terms(keys)
+            off += may @ np.abs(keys) + np.where(apart[:, None], 2 * order.step * size, 0.0)
+            acc = cut_columns(acc, weights, keys.T, order.kept)
+    return acc / lift[:, -1], off / lift[:, -1]
 
 
 def _accumulated(

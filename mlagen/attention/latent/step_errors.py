@@ -20,3 +20,9 @@ def serial_error(depth: int) -> float:
     """The same of an instruction that adds its products one by one, each with one rounding to fp32:
     gfx950's, as the emulator has it. What it rounds is a partial sum."""
     return depth * 2.0**-24
+
+
+def cut_error(depth: int, kept: int) -> float:
+    """The same of an instruction that cuts each term and the sum so many bits below the largest
+    one. Hopper's of e4m3: 13 bits, measured (docs/ptx_arithmetic.md)."""
+    return (depth + 2) * 2.0**-kept

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
+from mlagen.attention.latent.cut_sums import cut_products
 from mlagen.attention.latent.order import LEAST_POWER, Order
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
@@ -115,27 +116,18 @@ class Walk:
     behind: int
 
     @staticmethod
-    def of(rows: Rows, keys: Keys, c: Floats, order: Order) -> Walk:
+    def of(rows: Rows, keys: Keys, c: Floats, order: Order, *, cut: bool = False) -> Walk:
         """The walk of `rows` over `keys` with each row's factor `c` from dot products to log2
-        units."""
+        units. `cut`: scores are what an order's products leave of them, where it says what these
+        keep; otherwise they are exact, and off by that."""
         c = c[:, None]
         count = len(rows.q)
         tiles = -(-len(keys) // order.tile)
         seen = rows.seen
         scores = np.full((count, tiles, order.tile), -np.inf)
         errors = np.zeros(scores.shape)
-        products = (rows.q @ keys.stored.T) * keys.scales
+        products, of_scores = _scores(rows, keys, order, cut=cut)
         scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * products, -np.inf)
-        of_scores = np.empty((count, len(keys)))
-        added = order.added()
-        q = rows.q[:, added]
-        turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
-        for which, column in enumerate(order.first_columns):
-            own = turn == which
-            of_scores[:, own] = score_error(
-                q, keys.stored[own][:, added], column, order.depth, order.step
-            )
-        of_scores = of_scores * np.abs(keys.scales) + keys.rounding * np.abs(products)
         errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 
         high = (scores + errors).max(axis=2)
@@ -191,6 +183,22 @@ class Walk:
     def sum_error(self, factor: float) -> Floats:
         """Relative error of adding up the row sum in fp32: the keys of a tile, then the tiles."""
         return np.asarray(accumulated(self.scores.shape[2] + self.tiles, factor))
+
+
+def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats, Floats]:
+    """q k times the row's scale, and how far a kernel's may be from it, [rows, keys] each."""
+    products = (rows.q @ keys.stored.T) * keys.scales
+    if order.kept:
+        kept = cut_products(rows.q, keys.stored, order.depth, order.kept) * keys.scales
+        return (kept, np.zeros(kept.shape)) if cut else (products, np.abs(kept - products))
+    errors = np.empty(products.shape)
+    added = order.added()
+    q = rows.q[:, added]
+    turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
+    for which, column in enumerate(order.first_columns):
+        own = turn == which
+        errors[:, own] = score_error(q, keys.stored[own][:, added], column, order.depth, order.step)
+    return products, errors * np.abs(keys.scales) + keys.rounding * np.abs(products)
 
 
 def log_sum_exp(maximum: Floats, total: Floats) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.attended import Block
-from mlagen.attention.latent.order import SEESAW, Order
+from mlagen.attention.latent.order import HOPPER_E4M3, SEESAW, Order
 from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
@@ -75,15 +75,17 @@ class Oracle:
         *,
         heads: Sequence[int] | None = None,
         splits: Sequence[Sequence[int]] | None = None,
-        order: Order = SEESAW,
+        order: Order | None = None,
     ) -> MlaDecodeExpected:
         """Attention of `inputs` with a bound of a right kernel's error, for some heads or for all.
 
         `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits
-        them; the splits' results are merged (`latent.splits`). `order`: the kernel's arithmetic. A
-        row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or
-        a query that is not finite.
+        them; the splits' results are merged (`latent.splits`). `order`: the kernel's arithmetic,
+        Hopper's if none. A row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no
+        such head, a key or a query that is not finite.
         """
+        if order is None:
+            order = HOPPER_E4M3 if inputs.config.compute == "fp8" else SEESAW
         chosen = inputs.heads(heads)
         shape = (inputs.batch, inputs.config.q_len * len(chosen))
         values = np.zeros((*shape, inputs.config.d_v))

@@ -31,7 +31,9 @@ D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
 Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
+COMPUTE = ("bf16", "fp8")
 OUTPUT_DTYPES = ("bf16",)
+COMPUTE = ("bf16", "fp8")
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -82,6 +84,10 @@ class MlaDecodeConfig(Fields):
         "the row's own scale with bf16 rotary columns",
         legal=CACHE_DTYPES,
     )  # fmt: skip
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: queries and rows of e4m3, and P, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -90,7 +96,8 @@ class MlaDecodeConfig(Fields):
         self._check_heads()
         self._check_pages()
         legal = {
-            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES,
+            "compute": COMPUTE,
         }  # fmt: skip
         for name, types in legal.items():
             if getattr(self, name) not in types:
@@ -103,6 +110,7 @@ class MlaDecodeConfig(Fields):
                 f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
                 hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
             )
+        self._check_compute()
         object.__setattr__(self, "mask", str(Mask.parse(self.mask)))
 
     def _check_widths(self) -> None:
@@ -150,6 +158,15 @@ class MlaDecodeConfig(Fields):
                 f"near {size}: {listed(near)}",
             )
 
+    def _check_compute(self) -> None:
+        stored = self.dtype, self.cache_dtype
+        if self.compute == "fp8" and stored != ("fp8_e4m3", "fp8_e4m3"):
+            raise ConfigError(
+                f"compute=fp8 does not go with dtype={self.dtype}, cache_dtype={self.cache_dtype}",
+                hint="products of e4m3 are of dtype=fp8_e4m3 and cache_dtype=fp8_e4m3: columns of "
+                "other queries and rows have types or scales of their own; compute=bf16 takes them",
+            )
+
     @classmethod
     def example(cls) -> MlaDecodeConfig:
         """A legal problem, for describing what solves this type."""
@@ -171,6 +188,11 @@ class MlaDecodeConfig(Fields):
     def rope_aware_queries(self) -> bool:
         """Whether queries are stored as rope-aware rows, those of a token with one scale."""
         return self.dtype == ROPE_AWARE
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
 
     @property
     def q_element(self) -> str:

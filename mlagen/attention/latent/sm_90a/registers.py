@@ -21,11 +21,13 @@ def registers(
     *,
     slanted: bool,
     converters: int,
+    by_map: bool = False,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel besides the schedule's own: names of all of them, as
     templates write them, by what they are. `slanted`: rows see different keys; `converters`:
-    threads that turn e4m3 into bf16 in place."""
-    found: dict[str, Any] = {name: s.names(name) for name in ("o", "s", "p", "qr")}
+    threads that turn e4m3 into bf16 in place; `by_map`: a tensor map has all queries."""
+    given = [name for name in ("o", "s", "p", "qr") if name in s.registers]
+    found: dict[str, Any] = {name: s.names(name) for name in given}
     for name, why in (
         ("cm", "c times the running maximum of this thread's two rows"),
         ("l", "row sums of this warpgroup's tiles"),
@@ -59,7 +61,7 @@ def registers(
         ("cache", ".b64", "the cache, this KV head's columns of a thread" if paged.producer_threads
          else "tensor map of the cache"),
     ]  # fmt: skip
-    if k.dtype == "bf16":
+    if k.dtype == "bf16" or by_map:
         singles.append(("map_q", ".b64", "tensor map of q"))
     if paged.producer_threads or k.rope_aware:
         singles.append(("keys", ".b32", "keys of the sequence"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 
@@ -25,16 +26,19 @@ def query_rows(k: MlaDecodeConfig) -> int:
     return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
 
 
-def wave_rows(k: MlaDecodeConfig) -> tuple[int, ...]:
+def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
     """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
-    share keys. Stored rows that are converted have waves of 16."""
-    if k.cache_dtype != "bf16":
-        return (16,)
+    share keys."""
     return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave."""
+    """The knob: query rows of a wave. ConfigError for products that there are none of."""
+    if k.compute != "bf16":
+        raise ConfigError(
+            f"compute={k.compute}: mla_decode_gfx950 has no such form",
+            hint="compute=bf16 multiplies the same numbers; mla_decode_sm100 has compute=fp8",
+        )
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
 

@@ -91,7 +91,8 @@ class Decode:
 
     @property
     def page_slots(self) -> int:
-        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        """Tiles whose rows are looked up, or on their way; the loop is unrolled by it and by the
+        ring."""
         return 4
 
     @property

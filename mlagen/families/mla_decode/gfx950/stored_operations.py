@@ -30,7 +30,8 @@ from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
 
 Place = tuple[Regs, int]  # address and offset of a read
-E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8"}  # by rows of a wave
+# By rows of a wave.
+E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8", 32: "v_mfma_f32_32x32x16_fp8_fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class StoredDecode(Decode):
         found = []
         for step in range(steps):
             for block in range(self.k.d_v // shape.rows):
-                target = self.tiles["O"].regs().part(block, shape.result)
+                target = self._output(block)
                 number = block % in_area * steps + step
                 place = self._place(self.values, block // in_area, number)
                 b = p.part(step, FRAGMENT)

@@ -15,27 +15,16 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.float_literals import hex_float
 from mlagen.dsl import Operation, Tile, Value
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import QUAD, ROWS_32, Shape
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Regs, Space
+from mlagen.families.mla_decode.gfx950.shape import QUAD
+from mlagen.targets.gfx950.dsl import Regs
 
 SLACK = 8.0  # log2 units: P is at most 2^8
 
 
-def wide_shape(k: MlaDecodeConfig, s: Space) -> Shape:
-    """That of 32 rows; ConfigError where the knob says another number."""
-    rows = rows_of(k, s)
-    if rows != ROWS_32.rows:
-        raise ConfigError(f"rows={rows}: this table is that of {ROWS_32.rows} query rows a wave")
-    return ROWS_32
-
-
-class WideDecode(Decode):
-    """The operations over S in two slots, and the first and the last columns of the output in O and
-    OA."""
+class WideOutput(Decode):
+    """An output of which the first columns are in O and the last ones in OA, and an M that seldom
+    moves."""
 
     @property
     def accumulated(self) -> tuple[Regs, ...]:  # type: ignore[override]
@@ -46,13 +35,6 @@ class WideDecode(Decode):
     @property
     def more(self) -> Mapping[str, Any]:
         return {"slack": hex_float(SLACK)}
-
-    def _lane(self) -> dict[str, tuple[str, int, str]]:
-        """K of one tile is read between two reads of V of another: each has its addresses."""
-        return super()._lane() | {"value_address": ("VADR", 4, "the same for V")}
-
-    def _addresses(self, name: str) -> Regs:
-        return self.lane["address" if name == "key" else "value_address"]
 
     def _output(self, block: int) -> Regs:
         first, width = self.tiles["O"].regs(), self.shape.result
@@ -69,3 +51,14 @@ class WideDecode(Decode):
     def rescale(self, tile: Tile) -> Operation:
         """M, O and l follow the maxima, where one is too far above M."""
         return self._record("rescale", tile, guarded=True, template="rescale_seldom")
+
+
+class WideDecode(WideOutput):
+    """The operations over S in two slots: K of one tile is read between two reads of V of another,
+    so that each has its addresses."""
+
+    def _lane(self) -> dict[str, tuple[str, int, str]]:
+        return super()._lane() | {"value_address": ("VADR", 4, "the same for V")}
+
+    def _addresses(self, name: str) -> Regs:
+        return self.lane["address" if name == "key" else "value_address"]

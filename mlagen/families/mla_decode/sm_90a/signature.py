@@ -6,10 +6,21 @@ from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, VECTOR
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
+from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by this part of its name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
+
+
+def refuse_chunks(k: MlaDecodeConfig) -> None:
+    """UnsupportedError for a mask that there is no kernel for."""
+    if k.chunk:
+        raise UnsupportedError(
+            f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
+            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 and "
+            "mla_decode_sm100 have chunks",
+        )
 
 
 def can_persist(k: MlaDecodeConfig) -> bool:
@@ -17,17 +28,20 @@ def can_persist(k: MlaDecodeConfig) -> bool:
     return k.dtype == k.cache_dtype == "bf16"
 
 
-def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> Signature:
+def signature(
+    k: MlaDecodeConfig, threads: int, *, persistent: bool = False, rows: int = ROWS
+) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
-    `shares[block]` to `shares[block + 1]`.
+    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
-    e4m3 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o fp32 [slots, 64, 512]
-    and partial_lse fp32 [slots, 64], log2 units, of items that are a part of their sequence.
-    `arrivals` [slots], zero before and after a call: how many warpgroups have stored such a part or
-    taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`: of rope-aware rows,
-    fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens]. `kv_scale`: what multiplies O
-    where the cache holds multiples of it; `scale_log2e` has it too, and the scale of an e4m3 q.
+    e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
+    fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units, of items that are a part of
+    their sequence. `arrivals` [slots], zero before and after a call: how many warpgroups have
+    stored such a part or taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`:
+    of rope-aware rows, fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens].
+    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too,
+    and the scale of an e4m3 q.
     """
     paged = PagedCopy.of(k)
     width = k.num_kv_heads * paged.columns
@@ -44,8 +58,10 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
-    if k.dtype == "bf16":
-        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
+    if k.compute == "fp8":
+        queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, ROWS)
+    elif k.dtype == "bf16":
+        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(
         pack(
             ("q", queries, "read"),

@@ -3,7 +3,8 @@
 A cursor is a slot number and a phase bit. Operations see tiles 0, 1, 2, ... in order, so each keeps
 its own in two registers and advances it after it ran: this needs no arithmetic on the tile number,
 and no unrolling. Where a pass goes round the whole ring, the slot is a constant and the phase is
-that of the pass: all operations of a role share two registers that change places at its end.
+that of the pass: all operations of a role share two registers that change places at its end. Where
+a pass of several tiles goes round a part of it, operations for the same tile of a pass share one.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Emitter:
     lines: list[PtxLine] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
     turns: dict[str, None] = field(default_factory=dict)  # roles whose pass turns whole rings
+    # Cursors that a role's passes advance, by the ring's depth, the tile's offset and the phase.
+    shared: dict[str, dict[tuple[int, int, int], Cursor]] = field(default_factory=dict)
     # Operations without a line of their own, by the number of lines before them.
     silent: dict[int, list[Printed]] = field(default_factory=dict)
 
@@ -74,6 +77,10 @@ class Emitter:
     def registers(self) -> list[tuple[str, str, str]]:
         """Type, names and purpose of the registers that cursors live in."""
         held = [(".b32", f"{c.slot}, {c.phase}", "slot and phase") for c in self.cursors]
+        held += [
+            (".b32", f"{c.slot}, {c.phase}", "slot and phase of a tile of a pass")
+            for cursors in self.shared.values() for c in cursors.values()
+        ]  # fmt: skip
         return held + [
             (".b32", ", ".join(self._turn(role)), "phase of the pass, and the other one")
             for role in self.turns
@@ -251,13 +258,21 @@ class Emitter:
         if loop.stream.role.name in self.turns:
             for register in self._turn(loop.stream.role.name):
                 self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
+        for cursor in self.shared.get(loop.stream.role.name, {}).values():
+            advance = {"slot": cursor.slot, "phase": cursor.phase, "depth": cursor.depth,
+                       "step": loop.edge.step}  # fmt: skip
+            self._render(loop.stream, "pipeline/advance.ptx.j2", advance, where)
 
     def _first_turn(self, loop: Loop, first: Instance) -> None:
-        """The phases of the pass that a run begins with."""
+        """The phases, and slots, of the pass that a run begins with."""
         if loop.stream.role.name in self.turns:
             for phase, register in enumerate(self._turn(loop.stream.role.name)):
                 at = phase ^ (first.i // loop.edge.step & 1)
                 self._code(loop.stream, f"mov.u32 {register}, {at};")
+        for (depth, ahead, start), cursor in self.shared.get(loop.stream.role.name, {}).items():
+            turn, slot = divmod(first.i + ahead, depth)
+            self._code(loop.stream, f"mov.u32 {cursor.slot}, {slot};",
+                       f"mov.u32 {cursor.phase}, {turn + start & 1};")  # fmt: skip
 
     def _group_wait(self, loop: Loop, where: str, index: int, op: Operation | None) -> None:
         wait = loop.groups.get((where, index))
@@ -284,6 +299,11 @@ class Emitter:
                 f"{self.schedule.file}:{op.line} {op}: {step} tiles a pass over a ring of {depth}",
                 hint=f"a ring of {step} or more slots, or of a divisor of {step}",
             )
+        if step > 1:
+            cursors = self.shared.setdefault(role, {})
+            name = f"%{role}_ring{len(cursors)}"
+            made = Cursor(f"{name}_slot", f"{name}_phase", depth, start, 0)
+            return cursors.setdefault((depth, offset(op), start), made)
         name = f"%{role}_{index}"
         cursor = Cursor(f"{name}_slot", f"{name}_phase", depth, start, step)
         self.cursors.append(cursor)
