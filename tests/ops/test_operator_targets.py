@@ -163,7 +163,8 @@ def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
     schedule, _ = flash_mla.get_mla_metadata()
     sparse = (
         "mla_sparse_decode has no kernel for sm_100a, which GPU 0, NVIDIA Fake, is\n"
-        "  hint: mla_sparse_decode has kernels for sm_90a; for sm_100a there is mla_sparse_prefill"
+        "  hint: mla_sparse_decode has kernels for sm_90a, gfx950; for sm_100a there is "
+        "mla_sparse_prefill"
     )
     for call, words in (
         (lambda: decode_kernel(q, narrow, lists), sparse),
@@ -235,6 +236,22 @@ def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
             assert compare_lse(expected.lse, lse.array).passed
     kernels = [name for name, *_ in torch.launcher.calls]
     assert kernels == ["mla_decode_gfx950", "mla_decode_merge_gfx950"] * 2
+
+
+def test_amds_gpus_have_sparse_kernels(torch: Torch) -> None:
+    from mlagen.families.mla_sparse.torch_operators import decode_kernel, mla_sparse_prefill
+
+    rocm(torch, "gfx950")
+    inputs = mla_sparse_prefill_inputs(
+        MlaSparsePrefillConfig(8), rows=2, topk=70, cache_rows=128, lengths=(70, 0)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    found = mla_sparse_prefill(*tensors, inputs.scale, topk_length=Tensor(inputs.topk_length))
+    assert [name for name, *_ in torch.launcher.calls] == ["mla_sparse_prefill_gfx950"]
+    right(torch.made[0], inputs, [x.array for x in found])
+    q, lists = zeros(2, 1, 8, 576), zeros(2, 1, 70, dtype="int32")
+    kernel = decode_kernel(q, zeros(64, 1, 576), lists)
+    assert kernel.artifact.manifest.kernel == "mla_sparse_decode_gfx950"
 
 
 def test_amds_gpus_of_no_target(torch: Torch) -> None:
