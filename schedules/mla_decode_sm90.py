@@ -1,5 +1,7 @@
 """MLA decode on Hopper in the absorbed form 576 / 512. A block has 64 query rows of one sequence
-(heads, or heads of several new tokens) and all of its keys or one split of them.
+(heads, or heads of several new tokens) and all of its keys or one split of them. Up to 32 rows of
+bf16 over a bf16 cache take the schedule of `schedules/shared/few_rows.py`, unless a knob says
+otherwise; the others the following one.
 
 There are two math warpgroups and no producer; a pass has two tiles of 64 keys. The left warpgroup
 computes the scores of even tiles and output columns 0..255, the right one those of odd tiles and
@@ -29,11 +31,13 @@ no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile 
 early is proved.
 """
 
+from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import mla_decode
+from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode, mla_decode
 from mlagen.schedules.shared.e4m3_products import e4m3_products
+from mlagen.schedules.shared.few_rows import few_rows
 
 
 def choose(k, s):
@@ -71,10 +75,20 @@ def split(k, feeders):
     return (232, 224, 48) if k.page_size == 1 and not k.rope_aware else (232, 232, 40)
 
 
+def keys_are_rows(k, s):
+    """Whether this is the other schedule. Blocks that take several items are this one's."""
+    order = (0, 1) if str(s.knobs.chosen.get("persistent")) == "1" else (1, 0)
+    return is_few(k) and s.choice("keys_as_rows", *order,
+                                  comment="keys are the rows of products")  # fmt: skip
+
+
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     if k.compute == "fp8":
         e4m3_products(k, s)
+        return
+    if keys_are_rows(k, s):
+        few_rows(k, s, few_rows_decode)
         return
     knobs = choose(k, s)
     registers = split(k, knobs.feeders)

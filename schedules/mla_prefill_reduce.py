@@ -1,9 +1,9 @@
 """Merges the partial results of split MLA prefill work on gfx950.
 
-A line is one row of one head: 512 bytes of partial O and one LSE. All heads of a row merge alike
-and follow each other, so the lines of a group are one run of memory in every partial; a wave
-merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
-registers.
+A line is 128 columns of one row and head: 512 bytes of partial O. In prefill that is all of a head,
+with one LSE; in MLA decode a head is four lines. All heads of a row merge alike and follow each
+other, so the lines of a group are one run of memory in every partial; a wave merges 8 of them,
+whatever heads they are, and keeps running maximum, row sum and O of each in registers.
 
 | cluster | vector                                    | memory                                     |
 |---------|-------------------------------------------|--------------------------------------------|
@@ -31,13 +31,16 @@ def mla_prefill_reduce(k, s):
     waves = s.choice("waves", 1, 2, 4, 8, comment="waves of a workgroup, 8 lines each")
 
     # Vector registers of a lane, which has 4 columns of 4 lines; few, so that many waves share a
-    # SIMD: 8 temporaries, these, 3 to 5 of addresses. P and W are rings by partial.
+    # SIMD: 8 temporaries, these, 3 to 5 of addresses. P and W are rings by partial. Heads of one
+    # line have an LSE each; where a lane's four lines are one head they have one.
+    lses = 4 // k.head_lines
     entry = s.entry("chunk of lines", "group", temporaries=8)
     s.registers.tile("P", 16, "partial O, 4 columns of 4 lines", slots=ahead + 1)
-    s.registers.tile("W", 4, "LSE of the partial's lines, then its weights", slots=ahead + 1)
+    s.registers.tile("W", max(lses, 2), "LSE of the partial's lines, then its weights",
+                     slots=ahead + 1)  # fmt: skip
     s.registers.tile("O", 16, "O, 4 columns of 4 lines")
-    s.registers.tile("M", 4, "largest LSE so far")
-    s.registers.tile("L", 4, "sum of weights")
+    s.registers.tile("M", lses, "largest LSE so far")
+    s.registers.tile("L", lses, "sum of weights")
 
     merge = Merge(k, s, entry, waves=waves)
     workers = roles(all=range(waves))

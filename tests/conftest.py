@@ -34,6 +34,7 @@ settings.load_profile("mlagen")
 # turn. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
     "test_mla_decode_gfx950.py": 8,
+    "test_mla_decode_gfx950_items.py": 6,
     "test_mla_decode_gfx950_stored.py": 12,
     "test_mla_sparse_gfx950.py": 8,
     "test_mla_prefill_v2.py": 40,

@@ -1,4 +1,5 @@
-"""Which target's code an NVIDIA GPU runs, by its compute capability.
+"""Which target's code a GPU runs: an NVIDIA one by its compute capability, an AMD one by its
+architecture.
 
 A target whose name ends in `a` has instructions of one architecture alone: its code runs on exactly
 the compute capability that its name says, on none of the same family either (PTX ISA, .target).
@@ -10,6 +11,7 @@ from mlagen.errors import UnsupportedError
 from mlagen.targets.registry import FOLDERS, limits_of
 
 TARGETS = tuple(name for name in FOLDERS if name.startswith("sm_"))
+AMD_TARGETS = tuple(name for name in FOLDERS if name.startswith("gfx"))
 Capability = tuple[int, int]
 
 
@@ -24,6 +26,18 @@ def target_of(capability: Capability, gpu: str) -> str:
         f"{gpu} has compute capability {written(capability)}, for which there is no target"
         + "".join(f"; code for {name} does not run there" for name in near),
         hint=one_alone(near[0]) if near else f"there is code for {told()}",
+    )
+
+
+def amd_target(architecture: str, gpu: str) -> str:
+    """The target whose code an AMD GPU runs; `architecture` as ROCm says it, with its features.
+    UnsupportedError: there is none; `gpu` names it there."""
+    name = architecture.partition(":")[0]
+    if name in AMD_TARGETS:
+        return name
+    raise UnsupportedError(
+        f"{gpu} is a {name}, for which there is no target",
+        hint=f"there is code for {', '.join(AMD_TARGETS)}",
     )
 
 

@@ -149,6 +149,12 @@ def _tensor_map(
     )
 
 
+def place_of(artifact: Artifact, tensor: str, size: int) -> int:
+    """The address that a tensor of `size` bytes has in a launch, for tensors that hold others'."""
+    numbers = [n for n, arg in enumerate(artifact.manifest.args) if arg.tensor == tensor]
+    return _address(numbers[0], size)
+
+
 def _address(number: int, size: int) -> int:
     """Where an argument's tensor lies: a boundary of 4 GiB goes through it, so that an address with
     a wrong upper half, or without its carry, leads out of it."""

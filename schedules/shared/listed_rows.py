@@ -52,7 +52,7 @@ def listed_rows(k, s, bands):
     waves = roles(all=range(WAVES))
 
     with prologue():
-        sparse.setup()
+        sparse.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

@@ -16,10 +16,11 @@ and goes through all keys; what it multiplies in bf16 it converts on the way fro
 Barriers, pages and waits are those of `schedules/mla_decode_gfx950.py`.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.stored_operations import StoredDecode
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
@@ -29,7 +30,7 @@ def stored_rows(k, s):
     stored = Stored.of(k, s)
     slots = s.choice("slots", *stored.slots, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", *stored.bands, comment="reads of K, or of V, in registers")
-    ahead = slots - 1
+    form, ahead = work_form_of(k, s), slots - 1
 
     # LDS: 64 bytes of all keys after another. Bits 6..10 are a key's number in 32, which the
     # swizzle spreads over all banks, for reads by rows and for transposing ones.
@@ -41,7 +42,7 @@ def stored_rows(k, s):
     )
 
     # Vector registers, 256 a lane: 4 temporaries, these, 15 or so of row state and addresses.
-    entry = s.entry("work item", temporaries=4)
+    entry = form.entry(s)
     s.registers.tile("S", stored.score_registers, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", k.d_v // stored.shape.parts, "output accumulator O^T")
     s.registers.tile("Q", stored.query_registers, "queries")
@@ -50,11 +51,13 @@ def stored_rows(k, s):
     wide = ("WIDE", 4 * AHEAD, "operands of bf16 that were stored in e4m3")
     s.registers.share("CONVERTED", wide, *stored.scales, apart=not stored.few_registers)
 
-    decode = StoredDecode(k, s, entry, KV, stored)
+    decode = StoredDecode(k, s, entry, KV, stored, form)
     waves = roles(all=range(WAVES))
 
     with prologue():
         decode.setup()
+    with each_item() if form.persistent else prologue():
+        decode.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

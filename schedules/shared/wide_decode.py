@@ -18,9 +18,10 @@ enough. K and V pass through bands of registers of their own: those of V are fil
 scores, so that the second product follows the first. The waits are derived.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.wide import WideDecode, wide_shape
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
@@ -32,7 +33,7 @@ def wide_decode(k, s):
         "slots", 4, comment="tiles in LDS: how far the DMA runs ahead; more do not fit"
     )
     band = s.choice("band", 6, 5, 4, comment="fragments of K, and of V, in registers")
-    ahead = slots - 1
+    form, ahead = work_form_of(k, s), slots - 1
 
     # LDS: 64 columns of all keys after another, keys of 128 bytes. Bits 8..10 are a key's number in
     # 16 without its last bit, which the swizzle spreads over all banks.
@@ -43,7 +44,7 @@ def wide_decode(k, s):
 
     # Of 256 vector registers a lane, 4 temporaries, these, 23 or so of row state and addresses; all
     # of 256 accumulation registers: Q, the bands, the rest of O.
-    entry = s.entry("work item", temporaries=4)
+    entry = form.entry(s)
     s.registers.tile("S", shape.score_registers, "scores S^T = K Q^T, then P at its start", slots=2)
     s.registers.tile("O", 192, "output accumulator O^T, its first 384 columns")
     s.registers.tile("OA", 64, "its last 128 columns", file="a")
@@ -52,11 +53,13 @@ def wide_decode(k, s):
     s.registers.tile("KB", 4 * band, f"K: {what}", file="a")
     s.registers.tile("VB", 4 * band, f"V: {what}", file="a")
 
-    decode = WideDecode(k, s, entry, KV, shape)
+    decode = WideDecode(k, s, entry, KV, shape, form)
     waves = roles(all=range(WAVES))
 
     with prologue():
         decode.setup()
+    with each_item() if form.persistent else prologue():
+        decode.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

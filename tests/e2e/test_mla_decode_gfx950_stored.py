@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlagen.attention.latent.order import BY_WAVES_64
 from mlagen.codegen import build
-from mlagen.errors import ConfigError
+from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -133,25 +132,54 @@ def test_all_code_that_can_be_reached_is_checked(pair):
     assert report.passed, report.facts()
 
 
-def test_waves_of_32_rows_are_refused_over_stored_rows():
-    with pytest.raises(ConfigError, match="rows=32"):
-        built(config_of((E4M3, E4M3), 128), rows=32)
+# ---- 32 query rows a wave -------------------------------------------------------------------
+
+
+@stored
+@pytest.mark.parametrize("heads", [65, 96, 128])
+def test_more_than_64_rows_share_their_keys(pair, heads):
+    artifact = built(config_of(pair, heads))
+    assert artifact.manifest.knobs["rows"] == 32
+    check(artifact, lengths=(0, 1, 64, 130), data="late_max")
+
+
+@stored
+@pytest.mark.parametrize("mask", ["causal", "sliding_window_causal[70]"])
+@pytest.mark.parametrize("split_keys", [0, 128])
+def test_eight_tokens_of_sixteen_heads_are_one_workgroup(pair, mask, split_keys):
+    config = config_of(pair, 16, q_len=8, mask=mask, page_size=16)
+    check(built(config), lengths=(5, 40, 290), split_keys=split_keys)
+
+
+@pytest.mark.parametrize("pair", [("bf16", E4M3), (ROPE_AWARE, ROPE_AWARE)], ids="-".join)
+@pytest.mark.parametrize("slots", [3, 2])
+@pytest.mark.parametrize("band", [8, 4])
+def test_knobs_of_wide_waves(pair, slots, band):
+    artifact = built(config_of(pair, 12), rows=32, slots=slots, band=band)
+    check(artifact, lengths=LENGTHS, data="late_max")
+
+
+@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
+def test_chunks_are_refused_by_kernels_that_have_none(kernel):
+    with pytest.raises(MlagenError, match=re.escape(f"mask=chunked_causal[8]: {kernel}")):
+        build(kernel, MlaDecodeConfig(16, mask="chunked_causal[8]"))
 
 
 # ---- calls ----------------------------------------------------------------------------------
 
 
 @stored
-def test_a_call_of_split_work(pair):
+@pytest.mark.parametrize("heads", [12, 40])
+def test_a_call_of_split_work(pair, heads):
     """With scales as arguments, and the merge kernel after it."""
-    config = config_of(pair, 12, q_len=2, page_size=16)
+    config = config_of(pair, heads, q_len=2, page_size=16)
     merge = MlaDecodeMergeConfig
     kernel = decode_kernel(built(config), build=lambda name, fields: build(name, merge(**fields)))
     made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(300, 0, 65))
     plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=64)
     out, lse = kernel(**made.tensors, **made.scales, plan=plan)
     splits = ((0, 1, 2, 3, 4), (0,), (0, 1))
-    order = BY_WAVES_64 if pair[1] != "bf16" else KIND.trial(made).planned(built(config)).order
+    order = KIND.trial(made).planned(built(config)).order
     for oracle in (exact, rounded):
         expected = oracle(made, splits=splits, order=order)
         assert compare(expected.output, out).passed
@@ -205,9 +233,10 @@ def lines_of(artifact, pattern, after="loop, i % 2 = 0"):
     return [n for n, line in enumerate(lines, 1) if n > first and re.search(pattern, line)]
 
 
+@pytest.mark.parametrize("rows", [16, 32])
 @pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt.*cluster", r"s_barrier"])
-def test_a_removed_wait_or_barrier_is_found(pattern):
-    artifact = built(config_of((E4M3, E4M3), 16))
+def test_a_removed_wait_or_barrier_is_found(pattern, rows):
+    artifact = built(config_of((E4M3, E4M3), 16), rows=rows, slots=2)
     changed = without(artifact, lines_of(artifact, pattern)[:1])
     assert not verify(changed, lengths=(700,)).clean, pattern
 

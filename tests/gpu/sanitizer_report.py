@@ -225,6 +225,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
     from mlagen.bench.torch_arrays import to_gpu, to_host
     from mlagen.families.mla_decode.made_up import mla_decode_inputs
     from mlagen.families.mla_decode.rounded import rounded
+    from mlagen.families.mla_decode.verification import order_of
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem.expected import compare
@@ -254,7 +255,10 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
             plan=plan,
         )
         torch.cuda.synchronize()
-        right = compare(rounded(inputs, splits=plan.splits).output, to_host(out)).passed
+        order = order_of(decode.artifact)
+        right = compare(
+            rounded(inputs, splits=plan.splits, order=order).output, to_host(out)
+        ).passed
     else:
         config = GemmConfig()
         given = gemm_inputs(config, m=130, n=264, k=520, data="randn")

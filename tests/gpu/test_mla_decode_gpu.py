@@ -13,6 +13,8 @@ from decode_parts import alone
 from under_load import same_bits_under_load
 
 import mlagen
+from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, Order
+from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
@@ -21,6 +23,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem.expected import compare
 
@@ -67,6 +70,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 # One kernel for each way that the cache's rows come.
 FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 64},
+    {"num_heads": 40, "page_size": 1},
+    {"num_heads": 16},
     {"num_heads": 16, "page_size": 1},
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
@@ -124,9 +129,13 @@ def launched(
     return to_host(out), to_host(lse)
 
 
-def passes(inputs: MlaDecodeInputs, out: Any, lse: Any, **named: Any) -> None:
+def passes(
+    inputs: MlaDecodeInputs, out: Any, lse: Any, *, order: Order | None = None, **named: Any
+) -> None:
+    """Both oracles. `order`: the kernel's arithmetic, where it is not the default kernel."""
+    order = order or (KEYS_AS_ROWS if is_few(inputs.config) else SEESAW)
     for oracle in (exact, rounded):
-        expected = oracle(inputs, **named)
+        expected = oracle(inputs, order=order, **named)
         found = compare(expected.output, out)
         assert found.passed, (expected.output.oracle, found.worst, found.nans, found.failures)
         found = compare_lse(expected.lse, lse)
@@ -144,7 +153,7 @@ def check(
     count = inputs.config.num_heads
     heads = heads or sorted({h for b in range(0, count, 64) for h in (b, b + 7, b + 8, b + 63)})
     chosen = sorted({*(h for h in heads if h < count), count - 1})
-    passes(inputs, out, lse, heads=chosen, splits=plan.splits)
+    passes(inputs, out, lse, order=order_of(kernel.artifact), heads=chosen, splits=plan.splits)
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -231,7 +231,7 @@ _DL_ROCM = 10
 _DL_CODES = {
     np.dtype(ml_dtypes.bfloat16): (4, 16), np.dtype(np.float32): (2, 32),
     np.dtype(np.float16): (2, 16), np.dtype(ml_dtypes.float8_e4m3fn): (10, 8),
-    np.dtype(np.int32): (0, 32),
+    np.dtype(np.int32): (0, 32), np.dtype(np.int64): (0, 64),
 }  # fmt: skip
 
 

@@ -62,6 +62,9 @@ class Tensor:
     def get_device(self) -> int:
         return int(self.device.index)
 
+    def dim(self) -> int:
+        return int(self.array.ndim)
+
     def as_strided(self, shape: Any, strides: Any) -> Tensor:
         size = self.array.itemsize
         made = np.lib.stride_tricks.as_strided(self.array, shape, [n * size for n in strides])

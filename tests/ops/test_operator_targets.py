@@ -11,12 +11,22 @@ import pytest
 from numpy_torch import DTYPES, Emulating, Tensor, installed
 from sparse_calls import artifact, right
 
+from mlagen.attention.latent.order import BY_WAVES
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.kernel import decode_kernel
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.problem.expected import compare
+from mlagen.request import build_artifact
 
 BLACKWELL = (10, 0)
+TENSORS = ("q", "cache", "block_table", "cache_lengths")
 
 
 class Torch:
@@ -184,13 +194,56 @@ def test_gpus_of_no_target(torch: Torch, capability: tuple[int, int], words: str
     assert words in str(caught.value)
 
 
-def test_tensors_on_no_gpu_of_nvidias(torch: Torch) -> None:
+def test_tensors_on_no_gpu(torch: Torch) -> None:
     """Their kernel is Hopper's, whose launch is refused with the reason."""
     from mlagen.families.mla_sparse.torch_operators import prefill_kernel
 
     torch.module.capability = BLACKWELL
     on_host = prefill_kernel(zeros(1, 8, 576, device=-1), zeros(64, 576, device=-1))
-    torch.module.version = SimpleNamespace(hip="7.2")
-    on_rocm = prefill_kernel(zeros(1, 8, 576), zeros(64, 576))
-    assert on_host is on_rocm
     assert on_host.artifact.manifest.target == "sm_90a"
+
+
+def rocm(torch: Torch, architecture: str) -> None:
+    """A torch of ROCm, whose GPUs it calls "cuda" as well."""
+    torch.module.version = SimpleNamespace(hip="7.2")
+    torch.module.cuda.get_device_properties = lambda device: SimpleNamespace(
+        gcnArchName=architecture
+    )
+    torch.module.cuda.get_device_name = lambda device: "AMD Fake"
+
+
+def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
+    """Right by both oracles, with a plan and without."""
+    from mlagen.families.mla_decode import torch_operators
+
+    rocm(torch, "gfx950:sramecc+:xnack-")
+    config = MlaDecodeConfig(8, q_len=2)
+    kernel = decode_kernel(
+        build_artifact("mla_decode_gfx950", config.to_fields(), {}), torch.launcher,
+        lambda other, fields: build_artifact(other, fields, {}),
+    )  # fmt: skip
+    torch_operators._built = lambda name, asked: kernel
+    inputs = mla_decode_inputs(config, lengths=(300, 0, 65), data="late_max", seed=0)
+    tensors = [Tensor(inputs.tensors[name]) for name in TENSORS]
+    plan = torch_operators.plan_mla_decode(*tensors[:2], (300, 0, 65), split_keys=64)
+    for given in (None, plan):
+        out, lse = torch_operators.mla_decode(*tensors, inputs.scale, plan=given)
+        planned = given or next(iter(kernel._plans.values()))
+        for oracle in (exact, rounded):
+            expected = oracle(inputs, splits=planned.splits, order=BY_WAVES)
+            assert compare(expected.output, out.array).passed
+            assert compare_lse(expected.lse, lse.array).passed
+    kernels = [name for name, *_ in torch.launcher.calls]
+    assert kernels == ["mla_decode_gfx950", "mla_decode_merge_gfx950"] * 2
+
+
+def test_amds_gpus_of_no_target(torch: Torch) -> None:
+    from mlagen.families.mla_decode.torch_operators import decode_kernel as dense_kernel
+
+    rocm(torch, "gfx942:sramecc+:xnack-")
+    with pytest.raises(UnsupportedError) as caught:
+        dense_kernel(zeros(2, 1, 8, 576), zeros(2, 64, 1, 576), mask="null", q_len=1)
+    assert str(caught.value) == (
+        "GPU 0, AMD Fake, is a gfx942, for which there is no target\n"
+        "  hint: there is code for gfx950"
+    )

@@ -117,6 +117,10 @@ def test_pages_and_visible_keys():
     window = MlaDecodeConfig(64, q_len=3, mask="sliding_window_causal[4]")
     assert window.visible(6) == (range(4), range(1, 5), range(2, 6))
     assert window.visible(1) == (range(0), range(0), range(1)) and window.window == 4
+    chunks = MlaDecodeConfig(12, q_len=3, mask="chunked_causal[4]")
+    assert chunks.visible(6) == (range(4), range(4, 5), range(4, 6))
+    assert chunks.visible(1) == (range(0), range(0), range(1)) and chunks.chunk == 4
+    assert window.cut_at_start and chunks.cut_at_start and not null.cut_at_start
 
 
 # ---- one call's inputs ---------------------------------------------------------------------------

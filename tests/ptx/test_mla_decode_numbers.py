@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from ptx_runs import Map, run
 
+from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.latent.sm_90a.few_rows import is_few, item_rows
 from mlagen.codegen import build
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
@@ -31,6 +33,17 @@ def text(name, problem, knobs=()):
         return build(name, problem, knobs=dict(knobs)).text
 
 
+def few(config, knobs):
+    """Whether keys are the rows of the kernel's products."""
+    chosen = dict(knobs)
+    return is_few(config) and chosen.get("keys_as_rows", not chosen.get("persistent"))
+
+
+def q_rows(config, knobs):
+    """Rows of Q that a block loads."""
+    return -(-item_rows(config) // 8) * 8 if few(config, knobs) else 64
+
+
 def launch(inputs, work, *, change=lambda text: text, knobs=()):
     """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect. A block
     an item, or, where the work has shares, as many items as it says."""
@@ -45,7 +58,7 @@ def launch(inputs, work, *, change=lambda text: text, knobs=()):
     gathered = config.page_size == 1
     rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
     arguments = {
-        "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
+        "q": Map(q.reshape(-1, 576), q_rows(config, knobs)) if config.dtype == "bf16" else q,
         "cache": pool if gathered else rows,
         "items": work.items, "block_table": inputs.block_table,
         "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
@@ -87,7 +100,8 @@ def check(config, lengths, *, data="realistic", knobs=(), **planned):
     work = plan_work(config, lengths, **(planned or {"blocks": 1}))
     o, lse = launch(inputs, work, knobs=knobs)
     shape = (inputs.batch, config.num_heads, config.q_len)
-    passes(inputs, o, lse.reshape(shape), splits=work.splits)
+    order = KEYS_AS_ROWS if few(config, knobs) else SEESAW
+    passes(inputs, o, lse.reshape(shape), splits=work.splits, order=order)
 
 
 PERSISTENT = (("persistent", 1),)
@@ -282,6 +296,7 @@ def test_variants(fields):
 )
 def test_choices_of_the_knobs(fields, knobs):
     config = MlaDecodeConfig(num_heads=8, **fields)
+    knobs = {**knobs, **({"keys_as_rows": 0} if is_few(config) else {})}
     check(config, (3, 260), split_keys=128, knobs=tuple(knobs.items()))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -88,7 +89,7 @@ def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) 
 def _shared(
     name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
 ) -> Case:
-    """A table that sparse MLA has, prefill and decode."""
+    """A table that several kernels have, or one of two that a kernel has."""
     path = ROOT / f"schedules/shared/{table}.py"
     fields, target = config.to_fields(), "sm_100a" if "_sm100" in name else "sm_90a"
     return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
@@ -193,6 +194,14 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_decode_gfx950", "mla_decode_gfx950", {"num_heads": 16},
              Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
              Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
+    _shipped("mla_decode_gfx950 several", "mla_decode_gfx950", {"num_heads": 16},
+             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
+             Call({"lengths": (0, 65, 290, 200), "blocks": 1}, "realistic"),
+             knobs={"persistent": 1}, share=0.4),
+    _shipped("mla_decode_gfx950 aiter", "mla_decode_gfx950", {"num_heads": 16, "q_len": 2},
+             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
+             Call({"lengths": (65, 290), "blocks": 2, "split_keys": 64}, "realistic"),
+             knobs={"persistent": 1, "arguments": "aiter"}, share=0.4),
     _decode("mla_decode_gfx950 wide", "wide_decode", {"num_heads": 65},
             Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
             Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
@@ -216,15 +225,26 @@ CASES: tuple[Case, ...] = (
              Call({"keys": (64 * 25,)}), share=0.6),
     _shipped("mla_decode_sm90", "mla_decode_sm90", {"num_heads": 16},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
-             Call({"lengths": (449,)}, "randn"), share=1.2),
+             Call({"lengths": (449,)}, "randn"), knobs={"keys_as_rows": 0}, share=1.2),
+    _shared("mla_decode_sm90 few rows", "few_rows", MlaDecodeConfig(16), (few_rows_decode,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+            Call({"lengths": (449,)}, "randn")),
     _shipped("mla_decode_sm90 persistent", "mla_decode_sm90", {"num_heads": 16},
              Call({"lengths": (320, 250, 66, 64, 1, 0, 0)}, "realistic"),
              knobs={"persistent": 1}, share=0.8),
     _shipped("mla_decode_sm90 e4m3", "mla_decode_sm90",
              {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
-             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+             knobs={"keys_as_rows": 0}, share=0.8),
+    _shared("mla_decode_sm90 few rows e4m3", "few_rows",
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_decode,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
-             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+             knobs={"keys_as_rows": 0}, share=0.6),
+    _shared("mla_decode_sm90 few single rows", "few_rows", MlaDecodeConfig(8, page_size=1),
+            (few_rows_decode,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+            share=0.6),
     _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
              Call({"lengths": (449,), "split_keys": 256}, "late_max")),

@@ -19,6 +19,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.latent.sm_90a.few_rows import is_few, item_rows
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
@@ -159,7 +161,9 @@ def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Itera
     else:
         work = plan_work(config, lengths, blocks=1)
     assert not len(work.merges), "the merge is a kernel of its own"
-    expected = [oracle(inputs, splits=work.splits) for oracle in (exact, rounded)]
+    few = is_few(config) and knobs.get("keys_as_rows", not knobs.get("persistent"))
+    order, height = (KEYS_AS_ROWS, -(-item_rows(config) // 8) * 8) if few else (SEESAW, 64)
+    expected = [oracle(inputs, splits=work.splits, order=order) for oracle in (exact, rounded)]
     shape = (inputs.batch, config.num_heads, config.q_len)
     gathered, pool, q = config.page_size == 1, inputs.cache, inputs.q
 
@@ -167,7 +171,7 @@ def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Itera
         tokens = q.size // (config.num_heads * q.shape[-1])
         rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
         made = {
-            "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
+            "q": Map(q.reshape(-1, 576), height) if config.dtype == "bf16" else q,
             "cache": pool if gathered else rows,
             "items": work.items, "block_table": inputs.block_table,
             "cache_lengths": inputs.cache_lengths, "max_pages": inputs.max_pages,

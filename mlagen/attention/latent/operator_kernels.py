@@ -10,16 +10,17 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.errors import UnsupportedError
-from mlagen.launch.capability import target_of
+from mlagen.launch.capability import amd_target, target_of
 
 Kernels = Mapping[str, str]  # names of one operator's kernels by target
 
 
 @cache
 def _target_at(ordinal: int) -> str:
-    """The target of GPU `ordinal`; "" under ROCm, whose torch calls its GPUs "cuda" as well."""
+    """The target of GPU `ordinal`, which torch calls "cuda" under ROCm as well."""
     if getattr(getattr(torch, "version", None), "hip", None):
-        return ""
+        properties = torch.cuda.get_device_properties(ordinal)
+        return amd_target(properties.gcnArchName, _named(ordinal))
     return target_of(torch.cuda.get_device_capability(ordinal), _named(ordinal))
 
 

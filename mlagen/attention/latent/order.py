@@ -82,6 +82,7 @@ BY_WAVES_64 = replace(BY_WAVES, tile=64)
 
 # BY_WAVES with products of half as many numbers, and an M that seldom moves.
 BY_WIDE_WAVES = replace(BY_WAVES, depth=16, slack=8)
+BY_WIDE_WAVES_64 = replace(BY_WIDE_WAVES, tile=64)
 
 # KEYS_AS_ROWS with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)

@@ -19,7 +19,14 @@ class MlaDecode(Family):
     def kernel(
         self, artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
     ) -> Any:
-        """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
+        """A `MlaDecodeKernel`, which builds the merge when a plan first splits work; where the
+        artifact takes AITER's arguments, an `AiterDecodeKernel`."""
+        from mlagen.families.mla_decode.aiter_plan import takes_aiters_arguments
+
+        if takes_aiters_arguments(artifact.manifest):
+            from mlagen.families.mla_decode.aiter_kernel import aiter_decode_kernel
+
+            return aiter_decode_kernel(artifact, launcher, build)
         from mlagen.families.mla_decode.kernel import decode_kernel
 
         return decode_kernel(artifact, launcher, build)

@@ -33,7 +33,8 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64 or as many rows as a block has, 512]
     partial_lse: Any  # fp32 [slots, as many]
-    # Of persistent blocks: int32 [blocks + 1]; int32 [slots], zero between calls.
+    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in: int32 [slots], zero
+    # between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
 
@@ -75,6 +76,7 @@ class Dealt(NamedTuple):
     blocks: int
     split_keys: int | None
     persistent: bool
+    takes_in: bool
     unit: Unit = HOPPER
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
@@ -167,7 +169,7 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), work.slot_rows, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
-        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.persistent else None,
+        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.takes_in else None,
         memory=memory,
         dealt=dealt,
         call=call,

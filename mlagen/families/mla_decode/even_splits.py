@@ -65,11 +65,11 @@ BF16 = Costs()
 E4M3 = Costs(tile=2.2)
 
 
-# A tile of 64 keys is two of the kernel's, of 2,011 cycles at 2.4 GHz with 64 rows and 2,413 with
-# 128 (`mlagen simulate mla_decode_gfx950 --constant hbm=100000`). The rest is a kernel's start, of
-# the same model: 4 us, dispatch, the first tiles' way, the output's.
+# 64 keys take 4,006 cycles at 2.4 GHz with 64 rows and 4,840 with 128, over e4m3 4,856 and 5,598
+# (`mlagen simulate mla_decode_gfx950 --shape lengths=2048 --constant hbm=100000`). The rest is a
+# kernel's start, of the same model: 4 us, dispatch, the first tiles' way, the output's.
 MI355X = Costs(start=7.0, crowd=(), pair=0.0, loop=0.0, merge=4.0)
-MI355X_TILES = {64: 1.68, 128: 2.01}  # by rows of a block
+MI355X_TILES = {64: (1.67, 2.02), 128: (2.02, 2.33)}  # by rows of a block, of bf16 and of others
 HBM = 6.5e6  # bytes a microsecond that all compute units together get
 
 
@@ -77,7 +77,7 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.target == "gfx950":
-        tile = MI355X_TILES[unit.rows]
+        tile = MI355X_TILES[unit.rows][config.cache_dtype != "bf16"]
         row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
         shared = TILE * row * MI355X_CUS / HBM  # where all compute units have one
         costs = replace(MI355X, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))

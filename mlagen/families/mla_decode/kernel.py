@@ -33,7 +33,7 @@ from mlagen.families.mla_decode.inputs import check_pages, check_stored, require
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import unit_of
 from mlagen.family import Builder
-from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
+from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
@@ -103,11 +103,12 @@ class MlaDecodeKernel:
             )
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
-        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
-        self.launcher: Launcher = launcher if launcher is not None else usual()
+        usual = launcher if launcher is not None else gpu_launcher(manifest.target)
+        self.launcher: Launcher = usual
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._unit = unit_of(manifest)
-        self._persistent = any(arg.name == "shares" for arg in manifest.args)
+        named = {arg.name for arg in manifest.args}
+        self._persistent, self._takes_in = "shares" in named, "arrivals" in named
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
@@ -169,6 +170,7 @@ class MlaDecodeKernel:
                 self._unit.blocks if blocks is None else blocks,
                 split_keys,
                 self._persistent,
+                self._takes_in,
                 self._unit,
             ),
             None if room is None else as_host("room", room),
@@ -254,12 +256,13 @@ class MlaDecodeKernel:
             launcher = self._launcher_of(call)
             reports = [launcher.launch(artifact, **given) for artifact, given in launches]
             return MlaDecodeRun(out, lse, tuple(reports))
-        reports = []
+        assert isinstance(self.launcher, GpuLauncher)
+        reports, kind = [], self.launcher.kind
         for launch in bound:
             started = time.perf_counter()
             launch()
             seconds = time.perf_counter() - started
-            reports.append(LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds))
+            reports.append(LaunchReport(kind, launch.grid, launch.block, seconds))
         return MlaDecodeRun(out, lse, tuple(reports))
 
     def _bound(
@@ -430,8 +433,9 @@ class MlaDecodeKernel:
             )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         shares: dict[str, Any] = {}
-        if plan.shares is not None:
-            shares = {"shares": plan.shares, "arrivals": plan.arrivals}
+        for name in ("shares", "arrivals"):
+            if getattr(plan, name) is not None:
+                shares[name] = getattr(plan, name)
         named = {arg.name for arg in self.artifact.manifest.args}
         given = {
             "tensors": {**tensors, "items": plan.items, **shares, **work},
@@ -441,7 +445,7 @@ class MlaDecodeKernel:
         if plan.merges is None:
             return [(self.artifact, given)]
         second = self._merge_artifact()
-        named = {arg.name for arg in second.manifest.args}
+        named = {"lse_stride", *(arg.name for arg in second.manifest.args)}
         of_merge = {"lse_stride": plan.lse_stride, "slot_rows": self._unit.rows}
         merge = {
             "tensors": {"merges": plan.merges, **work, "o": tensors["o"], "lse": tensors["lse"]},

@@ -7,9 +7,10 @@ Its keys, in tiles of 64, may be split. A *work item* is a row block and a range
 one block of threads. Items that are a part of their row block leave partial results in *slots*,
 which a merge adds up.
 
-Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
-all keys of its own are done. It has a later block than the first one, so that it waits for what was
-started before it. Fixed splits, more parts, and what is distributed longest first are merged.
+Where persistent blocks take parts in and a row block is in two, the second one takes in the first,
+when all keys of its own are done. It has a later block than the first one, so that it waits for
+what was started before it. Fixed splits, more parts, and what is distributed longest first are
+merged.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
 started in this order as others end, which distributes the work evenly (longest first). Where blocks
@@ -76,6 +77,7 @@ def plan_work(
     blocks: int | None = None,
     split_keys: int | None = None,
     persistent: bool = False,
+    takes_in: bool = True,
     unit: Unit = HOPPER,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
@@ -84,8 +86,9 @@ def plan_work(
     lse as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once,
     those of a whole GPU if nothing else. `split_keys`: split every so many keys, a multiple of 64,
     instead of evenly: the same row then gets the same bits whatever else is in the batch.
-    `persistent`: for blocks that take several items, as many blocks as there are. `unit`: the
-    kernel's block.
+    `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
+    a row block is in two parts, the block with the second takes in the first, and not a merge.
+    `unit`: the kernel's block.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -110,7 +113,7 @@ def plan_work(
     counts = np.array([len(own) for own in splits], np.int64)
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
-    taken_in = (counts == PARTS) & (cut is not None or one_each)
+    taken_in = (counts == PARTS) & (takes_in and (cut is not None or one_each))
     pieces = _Pieces.of(splits, counts, rows.blocks, taken_in)
     shares = None
     if cut is not None:

@@ -19,7 +19,13 @@ from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
 ROPE_AWARE_COLUMNS = 640
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
-KERNELS = {"mla_decode": {"sm_90a": "mla_decode_sm90", "sm_100a": "mla_decode_sm100"}}
+KERNELS = {
+    "mla_decode": {
+        "sm_90a": "mla_decode_sm90",
+        "sm_100a": "mla_decode_sm100",
+        "gfx950": "mla_decode_gfx950",
+    }
+}
 
 
 @cache

@@ -20,12 +20,16 @@ from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WAVES_64,
     BY_WIDE_WAVES,
+    BY_WIDE_WAVES_64,
     HOPPER_E4M3,
+    KEYS_AS_ROWS,
     SEESAW,
     SELDOM_MOVED,
     Order,
 )
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
+from mlagen.families.mla_decode.aiter_run import run_aiter
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -47,11 +51,14 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.target != "gfx950":
-        native = manifest.problem.get("compute") == "fp8"
-        return HOPPER_E4M3 if native else NVIDIA_ORDERS[manifest.target]
-    if manifest.problem["cache_dtype"] != "bf16":
-        return BY_WAVES_64
-    return BY_WIDE_WAVES if manifest.knobs["rows"] == 32 else BY_WAVES
+        if manifest.problem.get("compute") == "fp8":
+            return HOPPER_E4M3
+        few = manifest.knobs.get("keys_as_rows")
+        return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
+    wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
+    if wide:
+        return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
+    return BY_WAVES_64 if stored else BY_WAVES
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,8 @@ class MlaDecodeTrial(Trial):
 
     divided: DividedInputs
     persistent: bool = False
+    takes_in: bool = True
+    aiter: bool = False
     order: Order = SEESAW
     unit: Unit = HOPPER
 
@@ -101,18 +110,34 @@ class MlaDecodeTrial(Trial):
             blocks=divided.blocks,
             split_keys=divided.split_keys or None,
             persistent=self.persistent,
+            takes_in=self.takes_in,
             unit=self.unit,
         )
 
+    @cached_property
+    def aiter_plan(self) -> AiterPlan:
+        """The same in AITER's form."""
+        divided = self.divided
+        return plan_aiter(
+            self.inputs.config,
+            self.inputs.cache_lengths,
+            workgroups=divided.blocks,
+            split_keys=divided.split_keys or None,
+        )
+
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
-        shares = any(arg.name == "shares" for arg in artifact.manifest.args)
-        unit = unit_of(artifact.manifest)
-        return replace(self, persistent=shares, order=order_of(artifact), unit=unit)
+        named = {arg.name for arg in artifact.manifest.args}
+        return replace(
+            self, persistent="shares" in named, takes_in="arrivals" in named,
+            aiter=takes_aiters_arguments(artifact.manifest), order=order_of(artifact),
+            unit=unit_of(artifact.manifest),
+        )  # fmt: skip
 
     def oracles(self) -> tuple[Expected, ...]:
+        splits = (self.aiter_plan if self.aiter else self.work).splits
         found: list[Expected] = []
         for oracle in (exact, rounded):
-            expected = oracle(self.inputs, splits=self.work.splits, order=self.order)
+            expected = oracle(self.inputs, splits=splits, order=self.order)
             lse = replace(expected.lse, oracle=f"{expected.lse.oracle} LSE", output="lse")
             found += [expected.output, lse]
         return tuple(found)
@@ -121,7 +146,12 @@ class MlaDecodeTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         """From poisoned memory."""
-        config, inputs, work = self.inputs.config, self.inputs, self.work
+        config, inputs = self.inputs.config, self.inputs
+        rows = (inputs.batch, config.q_len, config.num_heads)
+        if self.aiter:
+            o, lse, report = run_aiter(artifact, launcher, inputs, self.aiter_plan)
+            return {"o": o.reshape(*rows, config.d_v), "lse": lse.reshape(*rows, 1)}, report
+        work = self.work
         tokens = inputs.batch * config.q_len
         slots = max(work.slots, 1)
         o = np.full(
@@ -152,7 +182,6 @@ class MlaDecodeTrial(Trial):
             sizes=sizes,
         )
         _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
-        rows = (inputs.batch, config.q_len, config.num_heads)
         outputs = {
             "o": o.reshape(*rows, config.d_v),
             "lse": lse.reshape(inputs.batch, config.num_heads, config.q_len, 1).swapaxes(1, 2),
@@ -215,41 +244,30 @@ class MlaDecodeKind(Kind):
 
     def covering(self, artifact: Artifact) -> Covering:
         """Sequences for every number of tiles that the text tells apart, whole and cut, with none
-        and with one key; then split ones. Where blocks take several items, two share them, and a
-        second part takes in the first."""
+        and with one key; then split ones. Where blocks take several items, two share them, and some
+        are parts."""
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
         tile = order_of(artifact).tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        more: tuple[Call, ...] = ()
         if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
             late += (tile * 2, tile * 3)
             lengths += tuple(tile * n for n in range(1, most + 2))
-            more = (Call("late_max", {"lengths": lengths}),)
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.cut_at_start:
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
             )
-        if not any(arg.name == "shares" for arg in artifact.manifest.args):
-            return Covering(
-                (
-                    Call("realistic", {"lengths": lengths}),
-                    Call("late_max", {"lengths": late, "split_keys": 2 * TILE}),
-                    *more,
-                ),
-                limits,
-            )
-        gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
-        return Covering(
-            (
-                Call("realistic", {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}),
-                Call("late_max", {"lengths": (700, 700, 700), "blocks": 2 * gang}),
-            ),
-            limits,
-        )
+        whole: dict[str, Any] = {"lengths": lengths}
+        parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
+        if {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
+            gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
+            whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
+            parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
+        moving = (Call("late_max", whole),) if tile < TILE else ()
+        return Covering((Call("realistic", whole), Call("late_max", parts), *moving), limits)
 
 
 KIND = MlaDecodeKind()

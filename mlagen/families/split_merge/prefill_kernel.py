@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MlaReduceRun:
-    """One call's output [rows, num_heads, 128], its log-sum-exp [rows, num_heads] where the kernel
-    writes it, and what the launch reported: nothing where there was no group."""
+    """One call's output [rows, num_heads, depth], its log-sum-exp [rows, num_heads] where the
+    kernel writes it, and what the launch reported: nothing where there was no group."""
 
     output: Array
     lse: Array | None
@@ -71,7 +71,7 @@ class MlaReduceKernel:
         """The merged O, or (O, LSE) where the kernel is built for it. Arrays are those of
         `MlaReduceInputs`, C-contiguous.
 
-        `out` [rows, num_heads, 128] and `lse` fp32 [rows, num_heads] are written to and returned.
+        `out` [rows, num_heads, depth] and `lse` fp32 [rows, num_heads] are written to and returned.
         Only the rows of groups with partials change; they are filled with NaN first, so nothing old
         survives. Where `out` is not given it is made with `rows` rows, or up to the last group's
         end, and NaN in all rows that are not merged.
@@ -108,7 +108,7 @@ class MlaReduceKernel:
         config = self.config
         if inputs.config != config:
             raise ConfigError(f"the inputs are those of {inputs.config}, the kernel's is {config}")
-        lines = inputs.most_rows * config.num_heads
+        lines = inputs.most_rows * config.num_heads * config.head_lines
         check_extents(inputs, lines)
         tensors = {
             name: getattr(inputs, name)
@@ -139,10 +139,10 @@ def check_extents(inputs: MlaReduceInputs, lines: int) -> None:
     begins is a 64-bit number."""
     most = GFX950.buffer_bytes_max // LINE_BYTES
     if lines > most:
-        heads = inputs.config.num_heads
+        heads = inputs.config.num_heads * inputs.config.head_lines
         raise ConfigError(
-            f"a group of {inputs.most_rows} rows of {heads} heads: offsets inside a group are 32 "
-            f"bits",
+            f"a group of {inputs.most_rows} rows of {inputs.config.num_heads} heads: offsets "
+            f"inside a group are 32 bits",
             hint=f"at most {most // heads} rows a group",
         )
     if len(inputs.groups) > GFX950.grid_most:

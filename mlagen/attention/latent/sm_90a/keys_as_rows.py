@@ -58,6 +58,7 @@ class KeysAsRows:
     rows of e4m3, of the form `stored`)."""
 
     held = False  # whether scores take keys from registers
+    slots = 1  # tiles of keys in SMEM
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class KeysAsRows:
                 hint="one warpgroup has all rows of a query, and gathers their keys",
             )
         self.k, self.math, self.form = k, math, form
-        self.stored, self.rows = stored, query_rows(k, stored)
+        self.stored = stored
+        self.rows = self._query_rows()
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self._tiles(s)
         self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
@@ -82,7 +84,7 @@ class KeysAsRows:
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
             "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
-            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
+            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR), "slots": self.slots,
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
             **own_registers(s, form),
@@ -90,8 +92,15 @@ class KeysAsRows:
         }  # fmt: skip
         s.signature, s.symbol = form.signature, form.symbol
         s.plain = self._plain()
-        for pipeline in self.cache:
+        for pipeline in self._moved():
             bind(pipeline, self._mover(pipeline))
+
+    def _moved(self) -> tuple[Pipeline, ...]:
+        """Pipelines that are filled by `copy`."""
+        return self.cache
+
+    def _query_rows(self) -> int:
+        return query_rows(self.k, self.stored)
 
     def _tiles(self, s: PipelineSpace) -> None:
         """Pipelines over the schedule's tiles."""
@@ -131,16 +140,12 @@ class KeysAsRows:
             ("alpha", ".f32", each, "what the tile's maximum does to O and l"),
             ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
             ("l", ".f32", each, "row sums of this thread's keys"),
-            ("place", ".b32", self.fetched, "rows of the next tile that this thread fetches"),
-            ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
-            *self._scale_registers(),
+            *self._more_registers(),
         ):
             found[name] = s.named(name, type, count, why)
         for name, type, why in (
             ("c", ".f32", "scale * log2(e)"),
-            ("table", ".b64", "this query's list"),
-            ("keys", ".b32", "keys of the list"),
-            ("ahead", ".b32", "tile to look up next"),
+            *self._key_registers(),
             ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
             ("own_key", ".b32", "this thread's first key of a tile"),
@@ -150,6 +155,22 @@ class KeysAsRows:
         if self.stored:
             found["raw"] = s.names("raw")
         return found
+
+    def _more_registers(self) -> list[tuple[str, str, int, str]]:
+        """Those that a thread has several of."""
+        return [
+            ("place", ".b32", self.fetched, "rows of the next tile that this thread fetches"),
+            ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
+            *self._scale_registers(),
+        ]
+
+    def _key_registers(self) -> list[tuple[str, str, str]]:
+        """Those that say where keys are."""
+        return [
+            ("table", ".b64", "this query's list"),
+            ("keys", ".b32", "keys of the list"),
+            ("ahead", ".b32", "tile to look up next"),
+        ]
 
     @property
     def fetched(self) -> int:
@@ -211,7 +232,7 @@ class KeysAsRows:
         """S^T = K Q^T."""
         self._record(
             "qk", tile, uses=(*(Value(p.name, tile) for p in self.cache), Value(self.query.name)),
-            defines=(Value("S"),), asynchronous=True,
+            defines=(Value("S"),), asynchronous=True, columns=range(len(self.queries)),
         )  # fmt: skip
 
     def softmax(self, tile: Tile) -> None:

@@ -35,11 +35,9 @@ def query_rows(k: MlaDecodeConfig) -> int:
     return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
 
 
-def wave_rows(k: MlaDecodeConfig) -> tuple[int, ...]:
+def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
     """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
-    share keys. Stored rows that are converted have waves of 16."""
-    if k.cache_dtype != "bf16":
-        return (16,)
+    share keys."""
     return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
 
 
@@ -49,8 +47,9 @@ def rows_of(k: MlaDecodeConfig, s: Space) -> int:
     return rows
 
 
-def signature(k: MlaDecodeConfig) -> Signature:
-    """One workgroup a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
+    """One workgroup a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those
+    from `shares[workgroup]` to `shares[workgroup + 1]`.
 
     q as [tokens * H, 576], the cache as [pages, page_size, KV heads, 576], o [tokens * H, 512];
     partial_o fp32 [slots, rows, 512] and partial_lse fp32 [slots, rows], log2 units, of items that
@@ -65,6 +64,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("q", _vectors(k.q_element), "read"),
             ("cache", _vectors(k.cache_element), "read"),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else ()),
@@ -79,7 +79,7 @@ def signature(k: MlaDecodeConfig) -> Signature:
             ("scale_log2e", "f32", "value"),
             *((("kv_scale", "f32", "value"),) if in_e4m3 else ()),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(64 * WAVES, 1, 1),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import (
     Access,
     Binding,
@@ -33,10 +33,10 @@ from mlagen.families.mla_decode.gfx950.form import (
     SPAN,
     WAVES,
     cache_bytes,
-    signature,
 )
 from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
+from mlagen.families.mla_decode.gfx950.work_form import ONE_ITEM, WorkForm, loaded
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
@@ -56,11 +56,13 @@ class Decode:
     looked_up = "PAGE", "page of the row that this lane fetches"
     templates: Mapping[str, str] = {}  # folders of templates that are not in mla_decode's
 
-    def __init__(self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
+    def __init__(
+        self, k: Any, s: Space, entry: Entry, ring: Ring, shape: Shape, form: WorkForm = ONE_ITEM
+    ) -> None:
         self.k, self.entry, self.ring, self.tiles = k, entry, ring, s.registers
-        self.shape = shape
+        self.shape, self.form = shape, form
         s.signature = self._signature()
-        self.arguments = argument_registers(s, s.signature)
+        self.arguments = argument_registers(s, loaded(s.signature))
         self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
         self.band = len(s.registers["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
@@ -73,8 +75,10 @@ class Decode:
             name: s.registers.scalar(symbol, count, what, align=align)
             for name, (symbol, count, what, align) in self._scalars().items()
         }
+        begin = ("item", "lanes", "load_queries")
         s.plain = PlainOrder(
-            before=("item", "lanes", "load_queries"),
+            before=(form.work,) if form.persistent else begin,
+            item=begin if form.persistent else (),
             tile=(
                 *self._finding(),
                 *("copy KV", "read KV", "qk", "read_values"),
@@ -87,7 +91,8 @@ class Decode:
 
     @property
     def page_slots(self) -> int:
-        """Tiles whose pages are held: those of a loop that is unrolled by it and by the ring."""
+        """Tiles whose rows are looked up, or on their way; the loop is unrolled by it and by the
+        ring."""
         return 4
 
     @property
@@ -104,7 +109,7 @@ class Decode:
         return self.shape.value_fragments()
 
     def _signature(self) -> Signature:
-        return signature(self.k)
+        return self.form.signature(self.k)
 
     def _finding(self) -> tuple[str, ...]:
         """What looks up where a tile's rows lie."""
@@ -138,6 +143,8 @@ class Decode:
         if self.k.cut_at_start:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
+        if self.form.persistent:
+            held["thread"] = ("TID", 1, "thread of the workgroup")
         return held
 
     def _scalars(self) -> dict[str, tuple[str, int, str, int]]:
@@ -162,11 +169,19 @@ class Decode:
         if self.k.cut_at_start:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+        if self.form.persistent:
+            held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
+        if self.form.aiter:
+            held["work_info"] = ("WORKINFO", 2, "address of the work items", 2)
+            held["c"] = ("C", 1, "c, the scale in log2 units", 1)
+        if self.form.aiter and self.k.cache_dtype != "bf16":
+            held["kv_scale"] = ("KVSCALE", 1, "the cache's scale", 1)
         return held
 
     def _problem(self) -> dict[str, Any]:
         """What templates may name of the problem and of the work item."""
         k = self.k
+        row_blocks = -(-k.num_heads * k.q_len // (WAVES * self.shape.rows))
         return {
             "item_bytes": ITEM_BYTES,
             "plan_shift": TILE.bit_length() - 1,
@@ -180,7 +195,10 @@ class Decode:
             "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
-            "last_page": self.arguments["num_blocks"],
+            "last_page": self.arguments.regs.get("num_blocks"),
+            "q_len": k.q_len,
+            "row_blocks": row_blocks,
+            "by_row_blocks": Divider.of(row_blocks),
         }
 
     @cached_property
@@ -191,9 +209,14 @@ class Decode:
         columns = self.columns()
         return {
             **self._problem(),
+            "thread": self.entry.temp[0],
             **self.lane,
             **self.scalars,
-            "arguments": self.arguments.regs,
+            "persistent": self.form.persistent,
+            "aiter": self.form.aiter,
+            "items": self.entry.items,
+            "item": self.entry.item,
+            "arguments": self._arguments(),
             "argument_loads": self.arguments.loads,
             "kernarg": self.entry.kernarg,
             "group": self.entry.group[0],
@@ -224,12 +247,24 @@ class Decode:
             "lowest": hex_float(LOWEST),
             "ln2": hex_float(LN2),
             "factor": self.lane.get("factor"),
-            "scale_log2e": self.arguments["scale_log2e"],
-            "scale": self.lane.get("factor", self.arguments["scale_log2e"]),
-            "kv_scale": self.arguments.regs.get("kv_scale"),
+            "scale_log2e": self._scale(),
+            "scale": self.lane.get("factor") or self._scale(),
+            "kv_scale": self.scalars.get("kv_scale") or self.arguments.regs.get("kv_scale"),
             "query": query_of(columns, self.shape, self.tiles["Q"].regs()),
+            "log2e": hex_float(LOG2E),
             **self.more,
         }
+
+    def _scale(self) -> Regs:
+        """The scalar part of what scores are multiplied by."""
+        return self.scalars["c"] if self.form.aiter else self.arguments["scale_log2e"]
+
+    def _arguments(self) -> Mapping[str, Regs]:
+        """The arguments by name; a list of pages is looked up like a row of a block table."""
+        regs = self.arguments.regs
+        if self.form.aiter:
+            return {**regs, "block_table": regs["kv_page_indices"]}
+        return regs
 
     @property
     def more(self) -> Mapping[str, Any]:
@@ -239,7 +274,12 @@ class Decode:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """The work item, lane addresses, the state before any key; Q."""
+        """Which items a persistent workgroup has; another one has one, its own."""
+        if self.form.persistent:
+            self._record(self.form.work, None)
+
+    def begin(self) -> None:
+        """Once a work item: its rows and keys, lane addresses, the state before any key; Q."""
         self._record("item", None)
         self._record("lanes", None)
         stored = any(run.key != "bf16" or run.query != "bf16" for run in self.columns())

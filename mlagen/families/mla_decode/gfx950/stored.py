@@ -79,8 +79,9 @@ class Stored:
 
     @property
     def few_registers(self) -> bool:
-        """Whether queries are multiplied in bf16, which takes twice the registers."""
-        return self.columns[0].product == BF16
+        """Whether queries are multiplied in bf16, which takes twice the registers, or a wave has 32
+        of them."""
+        return self.columns[0].product == BF16 or self.shape.rows > GROUP
 
     @property
     def bands(self) -> tuple[int, ...]:
@@ -103,7 +104,9 @@ class Stored:
         registers are few."""
         if not self.k.rope_aware:
             return ()
-        count = AHEAD * FRAGMENT if self.few_registers else self.score_registers
+        count = self.score_registers
+        if self.few_registers:
+            count = max(AHEAD * FRAGMENT, self.shape.result)
         return (("SCALES", count, "scales of the keys whose scores this lane has"),)
 
     # ---- what a lane reads ------------------------------------------------------------------

@@ -24,12 +24,14 @@ from mlagen.families.mla_decode.gfx950.queries import (
 )
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, QUAD
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, COPIES, KEYS, PAIR, SPAN, Stored
+from mlagen.families.mla_decode.gfx950.work_form import WorkForm
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
 
 Place = tuple[Regs, int]  # address and offset of a read
-E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8"}  # by rows of a wave
+# By rows of a wave.
+E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8", 32: "v_mfma_f32_32x32x16_fp8_fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,10 @@ class StoredDecode(Decode):
     bands KB and VB, WIDE and, where rows have scales, SCALES."""
 
     def __init__(
-        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored
+        self, k: MlaDecodeConfig, s: Space, entry: Entry, ring: Ring, stored: Stored, form: WorkForm
     ) -> None:
         self.stored = stored
-        super().__init__(k, s, entry, ring, stored.shape)
+        super().__init__(k, s, entry, ring, stored.shape, form)
         if k.rope_aware and s.plain is not None:
             at = s.plain.tile.index("mask")
             before, after = s.plain.tile[:at], s.plain.tile[at:]
@@ -146,7 +148,7 @@ class StoredDecode(Decode):
         found = []
         for step in range(steps):
             for block in range(self.k.d_v // shape.rows):
-                target = self.tiles["O"].regs().part(block, shape.result)
+                target = self._output(block)
                 number = block % in_area * steps + step
                 place = self._place(self.values, block // in_area, number)
                 b = p.part(step, FRAGMENT)

@@ -33,9 +33,9 @@ def wide_shape(k: MlaDecodeConfig, s: Space) -> Shape:
     return ROWS_32
 
 
-class WideDecode(Decode):
-    """The operations over S in two slots, and the first and the last columns of the output in O and
-    OA."""
+class WideOutput(Decode):
+    """An output of which the first columns are in O and the last ones in OA, and an M that seldom
+    moves."""
 
     @property
     def accumulated(self) -> tuple[Regs, ...]:  # type: ignore[override]
@@ -46,13 +46,6 @@ class WideDecode(Decode):
     @property
     def more(self) -> Mapping[str, Any]:
         return {"slack": hex_float(SLACK)}
-
-    def _lane(self) -> dict[str, tuple[str, int, str]]:
-        """K of one tile is read between two reads of V of another: each has its addresses."""
-        return super()._lane() | {"value_address": ("VADR", 4, "the same for V")}
-
-    def _addresses(self, name: str) -> Regs:
-        return self.lane["address" if name == "key" else "value_address"]
 
     def _output(self, block: int) -> Regs:
         first, width = self.tiles["O"].regs(), self.shape.result
@@ -69,3 +62,14 @@ class WideDecode(Decode):
     def rescale(self, tile: Tile) -> Operation:
         """M, O and l follow the maxima, where one is too far above M."""
         return self._record("rescale", tile, guarded=True, template="rescale_seldom")
+
+
+class WideDecode(WideOutput):
+    """The operations over S in two slots: K of one tile is read between two reads of V of another,
+    so that each has its addresses."""
+
+    def _lane(self) -> dict[str, tuple[str, int, str]]:
+        return super()._lane() | {"value_address": ("VADR", 4, "the same for V")}
+
+    def _addresses(self, name: str) -> Regs:
+        return self.lane["address" if name == "key" else "value_address"]

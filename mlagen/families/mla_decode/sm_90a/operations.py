@@ -1,9 +1,12 @@
-"""MLA decode on Hopper: the operations of `Seesaw` over a paged cache and planned work items."""
+"""MLA decode on Hopper: the operations of `Seesaw` and of `FewRows` over a paged cache and planned
+work items."""
 
 from __future__ import annotations
 
+from mlagen.attention.latent.sm_90a.few_rows import FewRows
 from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -55,3 +58,40 @@ def mla_decode(
         arrivals=ARRIVALS,
     )
     return Seesaw(k, s, left, right, feeder, knobs, form)
+
+
+FEW = (
+    "setup",
+    "load_queries",
+    "look_up",
+    "prefetch",
+    "softmax",
+    "zero_tail",
+    "finish",
+    "copy",
+    "gather",
+)
+
+
+def few_rows_decode(
+    k: MlaDecodeConfig,
+    s: PipelineSpace,
+    producer: WarpRole,
+    math: WarpRole,
+    feeder: WarpRole | None,
+    boxes: int,
+    ahead: int,
+) -> FewRows:
+    """The operations of one decode kernel of few query rows."""
+    rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
+    form = Form(
+        signature(k, s.roles[-1].warps.stop * 32, rows=rows),
+        SYMBOL,
+        templates={
+            **{name: f"few_rows/{name}.ptx.j2" for name in FEW},
+            **{name: f"latent/{name}.ptx.j2" for name in ("read_e4m3", "convert")},
+        },
+        operands={"slot_rows": BLOCK_ROWS},
+        item_bytes=ITEM_BYTES,
+    )
+    return FewRows(k, s, producer, math, feeder, boxes, ahead, form)

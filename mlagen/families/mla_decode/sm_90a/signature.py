@@ -27,9 +27,11 @@ def can_persist(k: MlaDecodeConfig) -> bool:
     return k.dtype == k.cache_dtype == "bf16"
 
 
-def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> Signature:
+def signature(
+    k: MlaDecodeConfig, threads: int, *, persistent: bool = False, rows: int = ROWS
+) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
-    `shares[block]` to `shares[block + 1]`.
+    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
@@ -58,7 +60,7 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     if k.compute == "fp8":
         queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, ROWS)
     elif k.dtype == "bf16":
-        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
+        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(
         pack(
             ("q", queries, "read"),

@@ -29,17 +29,17 @@ def is_decode(k: Problem) -> bool:
 def refuse(k: Problem) -> None:
     """ConfigError where there is no kernel for the problem on gfx950."""
     name = "mla_sparse_decode_gfx950" if is_decode(k) else "mla_sparse_prefill_gfx950"
-    wanted = {"dtype": (k.dtype, "bf16"), "rows": (k.rows, "bf16")}
-    for field, (given, there) in wanted.items():
-        if given != there:
-            raise ConfigError(
-                f"{field}={given}: {name} has no such form",
-                hint=f"{field}={there} here, or the kernel of sm_90a",
-            )
+    if getattr(k, "compute", "bf16") != "bf16":
+        raise ConfigError(
+            f"compute=fp8: {name} has no such form",
+            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
+        )
 
 
-def wave_rows(k: Problem) -> tuple[int, int]:
+def wave_rows(k: Problem) -> tuple[int, ...]:
     """Heads that a wave may have, the usual number first: as few as let one workgroup have all."""
+    if k.rows != "bf16":  # which wait in the registers that 32 heads would take
+        return (16,)
     return (16, 32) if k.num_heads <= 16 * WAVES else (32, 16)
 
 
@@ -58,21 +58,26 @@ def signature(k: Problem) -> Signature:
     decode = is_decode(k)
     pools = ("", "extra_") if has(k, "extra") else ("",)
     places = ("positions", "first_position") if has(k, "causal") else ()
-    tensors = [f"{which}{name}" for which in pools for name in ("cache", "indices", "topk_length")]
+    side = ("kv_scales",) if k.row_format.scale == "side" else ()
+    tensors = [
+        f"{which}{name}" for which in pools for name in ("cache", *side, "indices", "topk_length")
+    ]
+    numbers = (*POOL_NUMBERS, *(("page_size",) if k.row_format.scale == "ue8m0" else ()))
     outputs = ("partial_o", "partial_lse") if decode else ("max_logits",)
     return Signature(
         pack(
-            ("q", "pointer:bf16", "read"),
-            *((name, f"pointer:{_element(name)}", "read") for name in (*tensors, *places)),
+            ("q", f"pointer:{k.dtype}", "read"),
+            *((name, f"pointer:{_element(k, name)}", "read") for name in (*tensors, *places)),
             ("zeros", "pointer:bf16", "read"),
             ("sink", "pointer:fp32", "read"),
             ("o", f"pointer:{k.output_dtype}", "write"),
             *((name, "pointer:fp32", "write") for name in ("lse", *outputs)),
-            *((f"{which}{name}", "u32", "value") for which in pools for name in POOL_NUMBERS),
+            *((f"{which}{name}", "u32", "value") for which in pools for name in numbers),
             *((f"{which}{name}", "u32", "value") for which in pools for name in LIST_NUMBERS),
             *((name, "u32", "value") for name in (SPLIT_NUMBERS if decode else ())),
             ("empty_lse", "u32", "value"),
             ("scale_log2e", "f32", "value"),
+            *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
         ),
         grid=(("units", 1), ("splits", 1)) if decode else (("units", 1),),
         block=(64 * WAVES, 1, 1),
@@ -84,5 +89,7 @@ def has(k: Problem, field: str) -> bool:
     return bool(getattr(k, field, False))
 
 
-def _element(name: str) -> str:
-    return "bf16" if name.endswith("cache") else "int32"
+def _element(k: Problem, name: str) -> str:
+    if name.endswith("cache"):
+        return k.row_format.element
+    return "fp32" if name.endswith("kv_scales") else "int32"

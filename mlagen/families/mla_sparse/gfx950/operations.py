@@ -13,7 +13,7 @@ from typing import Any
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LOG2E, hex_float
 from mlagen.dsl import Binding, Signature, Tile, Value
-from mlagen.families.mla_decode.gfx950.form import WAVES
+from mlagen.families.mla_decode.gfx950.form import BF16, WAVES
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import (
@@ -26,9 +26,11 @@ from mlagen.families.mla_sparse.gfx950.form import (
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 OWN = (
-    "item", "lanes", "copy", "find_rows", "load_list", "mask", "maximum_seldom", "normalise",
+    "item", "lanes", "load_queries", "copy", "fetch", "convert", "load_scales", "scale_scores",
+    "exponent_scaled", "find_rows", "load_list", "mask", "maximum_seldom", "normalise",
     "store_partial", "store",
 )  # fmt: skip
+BY_KEY = ("e4m3_row", "rope_aware")  # rows with one scale, beside the cache
 MINUS_INFINITY = "0xff800000"
 
 
@@ -107,6 +109,9 @@ class Sparse(Decode):
         if has(self.k, "extra"):
             held["main"] = ("MAIN", 1, "places of the tiles of the first list", 1)
             held["extra_keys"] = ("KEYS2", 1, "places of the second list that count", 1)
+            if self.k.rows in BY_KEY:
+                what = "the same, of the next tile whose scales are loaded"
+                held["scale_key"] = ("SKEY", 1, what, 1)
             held["copy_key"] = ("CKEY", 1, "first place of the next tile that is fetched", 1)
         if has(self.k, "causal"):
             held["last"] = ("LAST", 1, "the position up to which the query sees keys", 1)
@@ -125,6 +130,9 @@ class Sparse(Decode):
             "split": self.entry.group[1],
             "group_shift": (groups - 1).bit_length(),
             "infinity": MINUS_INFINITY,
+            "query_bytes": k.d_qk * (BF16 if k.dtype == "bf16" else 1),
+            "e4m3_queries": k.dtype != "bf16",
+            "kv_scale": self.arguments["kv_scale"] if k.rows == "e4m3" else None,
             "log2e": hex_float(LOG2E),
         }
 

@@ -1,8 +1,9 @@
 """Merging split MLA prefill work on gfx950: the operations a schedule arranges.
 
-A wave owns `LINES` consecutive lines (rows of one head each) of a group: lanes 0..31 the first
-half, lanes 32..63 the second, 4 columns a lane. Every lane keeps M, L and O of all the lines of its
-half, so nothing is exchanged between lanes.
+A wave owns `LINES` consecutive lines (128 columns of one row and head each) of a group: lanes 0..31
+the first half, lanes 32..63 the second, 4 columns a lane. Every lane keeps M, L and O of all the
+lines of its half, so nothing is exchanged between lanes. Where a head has 512 columns a lane's four
+lines are one head, with one M and L.
 
 With partials in the order of the map, M' = max(M, LSE), a = exp(M - M'), b = exp(LSE - M'):
 L' = a L + b, O' = a O + b O_p; at the end O / L and M + ln L. A partial whose LSE is -inf or NaN
@@ -20,7 +21,7 @@ from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, Value, record
 from mlagen.dsl.signature import pack
-from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.families.split_merge.prefill_problem import LINE, MlaReduceConfig
 from mlagen.targets.gfx950.dsl import Entry, Space
 
 LANE_LINES = 4  # lines of a lane: their LSEs are one load of 16 bytes
@@ -30,8 +31,8 @@ ROW = "partial row"  # the value that `find` makes and `load` uses
 
 
 def signature(k: MlaReduceConfig, waves: int) -> Signature:
-    """Arguments as in `split_merge.prefill_problem`. The grid is `lines`, rows times heads of the
-    longest group, and `groups`."""
+    """Arguments as in `split_merge.prefill_problem`. The grid is `lines` of the longest group, and
+    `groups`."""
     arguments = [
         ("partial_o", "pointer:fp32", "read", True),
         ("partial_lse", "pointer:fp32", "read", True),
@@ -97,7 +98,7 @@ class Merge:
     @cached_property
     def operands(self) -> Mapping[str, Any]:
         """Operands of all operations, but for the rings by partial."""
-        line = self.k.depth * FP32
+        line = LINE * FP32
         return {
             "arguments": self.arguments.regs,
             "argument_loads": self.arguments.loads,
@@ -124,13 +125,15 @@ class Merge:
             "O": self.output,
             "maximum": self.maximum,
             "row_sum": self.row_sum,
-            "heads": self.k.num_heads,
+            "row_lines": self.k.num_heads * self.k.head_lines,
+            "lse_bytes": FP32 // self.k.head_lines,
+            "lse_shift": (FP32 // self.k.head_lines).bit_length() - 1,
             "waves": self.waves,
             "lines": LINES,
             "lane_shift": LANE_LINES.bit_length() - 1,
             "line_bytes": line,
             "line_shift": line.bit_length() - 1,
-            "final_line_bytes": self.k.depth * self.k.output_bytes,
+            "final_line_bytes": LINE * self.k.output_bytes,
             "lowest": hex_float(LOWEST),
             "log2e": hex_float(LOG2E),
             "ln2": hex_float(LN2),

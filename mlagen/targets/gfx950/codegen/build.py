@@ -32,10 +32,24 @@ WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all 
 
 def build(schedule: Schedule, templates: Templates, *, allow_unproved: bool = False) -> Artifact:
     """The artifact of a schedule; see `mlagen.codegen.build`."""
-    program = generate(schedule, templates, allow_unproved=allow_unproved)
+    try:
+        return _built(schedule, templates, allow_unproved=allow_unproved)
+    except FarBranchError:
+        # Twice as much code is in reach of an epilogue in its middle.
+        return _built(schedule, templates, allow_unproved=allow_unproved, end_between=True)
+
+
+def _built(
+    schedule: Schedule, templates: Templates, *, allow_unproved: bool, end_between: bool = False
+) -> Artifact:
+    program = generate(schedule, templates, allow_unproved=allow_unproved, end_between=end_between)
     if not allow_unproved:
         require(program.proof.violations)
     return _artifact(schedule, program, templates)
+
+
+class FarBranchError(CapacityError):
+    """A branch does not reach its label."""
 
 
 class Program:
@@ -45,7 +59,13 @@ class Program:
         self.layout, self.proof, self.slack = layout, proof, slack
 
 
-def generate(schedule: Schedule, templates: Templates, *, allow_unproved: bool = False) -> Program:
+def generate(
+    schedule: Schedule,
+    templates: Templates,
+    *,
+    allow_unproved: bool = False,
+    end_between: bool = False,
+) -> Program:
     """Schedule to proved, padded program. ProofError where words of the kernel are missing or
     misplaced, unless `allow_unproved`; other violations stand in the program's proof."""
     words = check_words(schedule)
@@ -53,7 +73,7 @@ def generate(schedule: Schedule, templates: Templates, *, allow_unproved: bool =
         require(words)
     check_lifetimes(schedule)
     lowering = Lowering(templates, schedule.registers.physical(), schedule.file)
-    layout = build_layout(schedule, lowering, schedule.name)
+    layout = build_layout(schedule, lowering, schedule.name, end_between=end_between)
     span = range(layout.first_looped + WAIT_SPAN * layout.period)
     waits = derive_waits(schedule, layout, span)
     slack = place(schedule, layout, waits)
@@ -78,7 +98,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
     except TemplateError as error:
         if "branch size exceeds" not in error.message:
             raise
-        raise CapacityError(
+        raise FarBranchError(
             f"{schedule.name}: {len(source)} instructions are more than a branch reaches "
             f"({GFX950.branch_words} words); the loop is unrolled {program.layout.period} times, "
             f"the common period of all slot counts",

@@ -21,7 +21,15 @@ from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Pipe
 AGPR, SGPR = 256, 1000  # register ids of a0 and of s0; v0 is 0
 _FIRST = {"v": 0, "a": AGPR, "s": SGPR}
 VCC, M0, EXEC, SCC = (SGPR + 106, SGPR + 107), (SGPR + 124,), (SGPR + 126, SGPR + 127), (1300,)
-_SPECIAL = {"vcc": VCC, "m0": M0, "exec": EXEC, "scc": SCC, "vcc_lo": VCC[:1], "vcc_hi": VCC[1:]}
+_SPECIAL = {
+    "vcc": VCC,
+    "m0": M0,
+    "exec": EXEC,
+    "scc": SCC,
+    "vcc_lo": VCC[:1],
+    "vcc_hi": VCC[1:],
+    "off": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,12 @@ def _table() -> dict[str, Spec]:
     add("vector", "w w r r r", "v_mad_u64_u32")  # the second is the carry's lane mask
     # Four e4m3 numbers have two halves: op_sel picks one, which becomes two bf16.
     add("vector", "w r r", "v_cvt_scalef32_pk_bf16_fp8")
+    add("vector", "w r r", "v_cvt_scalef32_pk_f32_fp8")  # the same, two fp32
     # Writes one half of its register, which op_sel picks, and keeps the other.
     add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
-    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
+    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16 v_mfma_f32_32x32x16_fp8_fp8", passes=8)
     add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16 v_mfma_f32_16x16x32_fp8_fp8", passes=4)
     # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
     add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)
@@ -109,7 +118,9 @@ def _table() -> dict[str, Spec]:
         "lgkm",
     )
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
-    add("vmem", "w r r", "global_load_dword", "vm")  # lane's offset, scalar base
+    add("lds", "w r r", "ds_bpermute_b32", "lgkm")  # a lane's number from another lane
+    # Lane's offset and scalar base, or lane's address and "off".
+    add("vmem", "w r r", "global_load_dword global_load_dwordx2 global_load_dwordx4", "vm")
     add(
         "vmem", "r i > m0", "global_load_lds_dword global_load_lds_dwordx4", "vm"
     )  # lane's address, "off"

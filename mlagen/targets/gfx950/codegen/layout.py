@@ -37,10 +37,16 @@ from mlagen.targets.gfx950.codegen.program import (
 from mlagen.targets.gfx950.dsl import Schedule
 
 
-def build_layout(schedule: Schedule, lowering: Lowering, prefix: str) -> Layout:
-    """The pieces and segments of a schedule: one stream, or an entry and one stream a role."""
+def build_layout(
+    schedule: Schedule, lowering: Lowering, prefix: str, *, end_between: bool = False
+) -> Layout:
+    """The pieces and segments of a schedule: one stream, or an entry and one stream a role.
+    `end_between`: the epilogue stands between the loop and its drains, where branches reach further
+    than over all of them."""
     edge, streams = bounds(schedule), streams_of(schedule)
     builders = [StreamBuilder(schedule, lowering, prefix, stream, edge) for stream in streams]
+    for builder in builders:
+        builder.end_between = end_between
     segments: list[Segment] = []
     if schedule.apart:
         setups = {x.stream.role: x.control.label("SETUP") for x in builders}
@@ -64,6 +70,7 @@ class StreamBuilder:
         self.control = ControlFlow(schedule, lowering.parser, self.prefix)
         self.schedule, self.lowering, self.stream, self.edge = schedule, lowering, stream, edge
         self.labels = 0
+        self.end_between = False
         for operation in schedule.prologue if schedule.persistent else ():
             if operation.access is not None:
                 raise ScheduleError(
@@ -82,11 +89,11 @@ class StreamBuilder:
             segments.append(self._straight(n))
         segments.append(self._prologue())
         segments += [self._loop(phase, phases) for phase in phases]
-        segments += [self._drain(phase) for phase in phases]
-        segments += [self._empty(), self._epilogue()]
+        drains = [self._drain(phase) for phase in phases]
+        end = [self._empty(), self._epilogue()]
         if self.schedule.persistent:
-            segments.append(self._segment("END", "end", [], tail=self.control.code("s_endpgm")))
-        return segments
+            end.append(self._segment("END", "end", [], tail=self.control.code("s_endpgm")))
+        return segments + (end + drains if self.end_between else drains + end)
 
     # ---- paths -------------------------------------------------------------------------------
 

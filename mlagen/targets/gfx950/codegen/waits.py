@@ -91,14 +91,14 @@ def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int
         ends = (clocks[role].end for role in first.stream.members)
         at = min(bisect_right(end, barrier) - 1 for end in ends)
         wanted = due[first.stream.role].setdefault(max(at, first.step), {})
-        counter = "vm" if first.kind == "copy" else "lgkm"
+        counter = first.instruction.counter
         wanted[counter] = max(wanted.get(counter, 0), first.ticket)
     if layout.persistent:
         # The next item may use every slot after the barrier that it begins with.
         for use in uses:
             last = len(layout.paths(n, use.stream.role)) - 1
             wanted = due[use.stream.role].setdefault(last, {})
-            counter = "vm" if use.kind == "copy" else "lgkm"
+            counter = use.instruction.counter
             wanted[counter] = max(wanted.get(counter, 0), use.ticket)
     return due
 

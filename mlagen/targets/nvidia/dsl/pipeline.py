@@ -223,8 +223,8 @@ class PipelineSpace:
         leader: bool = False,
     ) -> WarpRole:
         """Declare the next warpgroups, or warps, as a role. `registers`: what each of its threads
-        uses, of whole warpgroups only; 0: the launch's share. `leader`: of a CTA pair, in the
-        first block alone."""
+        uses, of whole warpgroups only; 0: the launch's share, for roles by warps. `leader`: of a
+        CTA pair, in the first block alone."""
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 0 or warps < 0 or not (warpgroups or warps):
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
@@ -244,7 +244,7 @@ class PipelineSpace:
                 f"begins at warp {first}" + (f" with {warps} warps" if warps else ""),
                 hint="leave `registers` out, or declare the role by warpgroups, those first",
             )
-        if (registers or self.tmem.capacity == 0) and (
+        if (registers or not (warps or self.tmem.capacity)) and (
             registers % step or not least <= registers <= most
         ):
             raise ScheduleError(

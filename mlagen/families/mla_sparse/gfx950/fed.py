@@ -1,0 +1,125 @@
+"""Top-k sparse MLA on gfx950 over rows of e4m3: what differs from bf16.
+
+A tile's rows are loaded to accumulation registers, and from there stored in LDS as bf16: each
+number is converted once for all waves, and what follows is that of bf16 rows. With one scale for a
+key, S is multiplied by it before the softmax, and P after the row sum has it. Each lane loads the
+scale of one key; the lanes that have its score take it from there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from mlagen.dsl import Access, Binding, Operation, Tile, Value
+from mlagen.families.mla_decode.gfx950.shape import Shape
+from mlagen.families.mla_sparse.gfx950.form import Problem
+from mlagen.families.mla_sparse.gfx950.operations import Sparse
+from mlagen.families.mla_sparse.gfx950.stored import Stored, numbered
+from mlagen.targets.gfx950.dsl import Entry, Ring, Space
+
+
+class FedSparse(Sparse):
+    """The operations over the register tiles RAW, a tile's rows as they are stored, and WIDE, eight
+    registers in which they are converted, and in which scales of keys wait for their weights."""
+
+    def __init__(
+        self, k: Problem, s: Space, entry: Entry, ring: Ring, shape: Shape, stored: Stored
+    ) -> None:
+        self.stored = stored
+        super().__init__(k, s, entry, ring, shape)
+        if stored.by_key:
+            what = "scale of the key that this lane has in the mask"
+            self.scales = s.registers.block("SCALES", 1, what, slots=2, align=1)
+
+    @property
+    def page_slots(self) -> int:
+        return 2
+
+    def _finding(self) -> tuple[str, ...]:
+        more = ("load_scales",) if self.stored.by_key else ()
+        return (*super()._finding(), "fetch", *more)
+
+    def _masks(self) -> tuple[str, ...]:
+        more = ("scale_scores",) if self.stored.by_key else ()
+        return (*more, *super()._masks())
+
+    def _problem(self) -> dict[str, Any]:
+        stored = self.stored
+        return {
+            **super()._problem(),
+            "stored": stored,
+            "RAW": self.tiles["RAW"].regs(),
+            "WIDE": self.tiles["WIDE"].regs(),
+            "loads": [(numbered(self.tiles["RAW"].regs(), load), load) for load in stored.loads],
+        }
+
+    # ---- once a tile ----------------------------------------------------------------------------
+
+    def fetch(self, tile: Tile) -> None:
+        """Load a tile's rows, as they are stored, to registers."""
+        self._record(
+            "fetch", tile, lambda at: {"index": self.page.regs(at.phase)},
+            uses=(self.page.at(tile),), defines=(Value("RAW", tile),),
+        )  # fmt: skip
+
+    def load_scales(self, tile: Tile) -> None:
+        """Load the scale of the key that each lane has in the mask, where keys have one."""
+        if not self.stored.by_key:
+            return
+
+        def context(at: Binding) -> dict[str, Any]:
+            return {"listed": self.listed.regs(at.phase), "scales": self.scales.regs(at.phase)}
+
+        self._record(
+            "load_scales", tile, context, uses=(self.listed.at(tile),),
+            defines=(self.scales.at(tile),),
+        )  # fmt: skip
+
+    def mask(self, tile: Tile) -> None:
+        """Scores times the scales of their keys, where these have one; then as of bf16 rows."""
+        if self.stored.by_key:
+
+            def context(at: Binding) -> dict[str, Any]:
+                return {"scales": self.scales.regs(at.phase), "rows": self.score_keys}
+
+            self._record(
+                "scale_scores", tile, context, uses=(Value("S", tile), self.scales.at(tile)),
+                defines=(Value("WIDE", tile),),
+            )  # fmt: skip
+        super().mask(tile)
+
+    def exponent(self, tile: Tile) -> Operation:
+        """P, its sum, and P packed; before that times the scales of keys."""
+        if not self.stored.by_key:
+            return super().exponent(tile)
+        return self._record(
+            "exponent", tile, uses=(Value("S", tile), Value("WIDE", tile)),
+            template="exponent_scaled",
+        )  # fmt: skip
+
+    # ---- LDS ------------------------------------------------------------------------------------
+
+    def _mover(self, kind: Literal["copy", "read", "release"], tile: Tile) -> Operation:
+        if kind != "copy":
+            return super()._mover(kind, tile)
+        return self._operation(
+            "copy", tile, self._converted, access=Access("copy", self.ring.at(tile)),
+            uses=(Value("RAW", tile),), template="convert",
+        )  # fmt: skip
+
+    def _converted(self, at: Binding) -> dict[str, Any]:
+        raw, before = self.tiles["RAW"].regs(), None
+        areas = []
+        for area, place in zip(self.stored.areas, self.ring.areas, strict=True):
+            known, before = (area.scale, area.bit) == before, (area.scale, area.bit)
+            areas.append(
+                {
+                    "at": place.start,
+                    "rope": raw[area.raw : area.raw + 4] if area.rope else None,
+                    "words": list(raw[area.raw : area.raw + 2]),
+                    "scaled": area.scale is not None,
+                    "scale": None if area.scale is None or known else raw[area.scale],
+                    "bit": area.bit,
+                }
+            )
+        return {"slot": self.ring.slot_base(at.phase), "areas": areas}

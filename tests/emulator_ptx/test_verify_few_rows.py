@@ -1,0 +1,74 @@
+"""MLA decode of few query rows on Hopper, keys as rows: right by both oracles over poisoned pools,
+clean, the same bits in all modes; and with its merge on arrays of the host."""
+
+from unittest.mock import patch
+
+import pytest
+
+import mlagen
+from mlagen.attention.latent.order import KEYS_AS_ROWS
+from mlagen.codegen import build
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.problem.expected import compare
+from mlagen.targets.nvidia.ptxas import PtxasResult
+from mlagen.verify import verify
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
+WINDOW = "sliding_window_causal[100]"
+
+
+def built(fields, knobs):
+    """The artifact with its PTX, which is what is executed; ptxas is not asked."""
+    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs=knobs)
+
+
+@pytest.mark.parametrize(
+    ("fields", "knobs"),
+    [
+        ({"num_heads": 1, "page_size": 1}, {}),
+        ({"num_heads": 8, "page_size": 128}, {"ahead": 2}),
+        ({"num_heads": 8, "q_len": 4, "page_size": 16}, {}),
+        ({"num_heads": 16}, {"boxes": 3}),
+        ({"num_heads": 16, "q_len": 2, "page_size": 1}, {}),
+        ({"num_heads": 5, "q_len": 3, "mask": WINDOW}, {}),
+        ({"num_heads": 7, "q_len": 4, "page_size": 1, "mask": WINDOW}, {}),
+        ({"num_heads": 32, "mask": WINDOW}, {}),
+        ({"num_heads": 12, "q_len": 2, "mask": "null", "page_size": 32}, {}),
+        ({"num_heads": 24, "num_kv_heads": 2, "q_len": 2}, {}),
+        ({"num_heads": 32, "num_kv_heads": 4, "q_len": 2, "page_size": 1}, {}),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, {}),
+        ({"num_heads": 8, "q_len": 2, "cache_dtype": "fp8_e4m3", "page_size": 1}, {}),
+        ({"num_heads": 8, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 16}, {}),
+        ({"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128, "mask": WINDOW}, {}),
+    ],
+    ids=str,
+)
+def test_forms(fields, knobs):
+    report = verify(built(fields, knobs), lengths=(0, 1, 65, 260), split_keys=128)
+    assert report.passed, report.facts()
+
+
+def test_long_sequences_in_all_modes():
+    report = verify(
+        built({"num_heads": 16}, {}), modes=("latest", "earliest", "random"), lengths=(1000, 3)
+    )
+    assert report.passed, report.facts()
+
+
+def test_split_work_is_merged():
+    lengths = (3, 330, 0, 65)
+    inputs = mla_decode_inputs(
+        MlaDecodeConfig(8, q_len=2), lengths=lengths, data="realistic", seed=1
+    )
+    kernel = mlagen.build("mla_decode_sm90", num_heads=8, q_len=2)
+    plan = kernel.plan(lengths, device="cpu", split_keys=128)
+    out, lse = kernel(**inputs.tensors, **inputs.scales, plan=plan)
+    for oracle in (exact, rounded):
+        expected = oracle(inputs, splits=plan.splits, order=KEYS_AS_ROWS)
+        assert compare(expected.output, out).passed
+        assert compare_lse(expected.lse, lse).passed
