@@ -5,7 +5,7 @@
 
 FOLDER holds `mla/` with AITER's gfx950 objects. Times are the cycle model's (docs/timing.md), in
 every plausible corner of its grid times three rates of the HBM: nothing of it was measured. Of what
-AITER has for a call, and of its two ways to cut sequences, the fastest is compared.
+AITER has for a call, and of the ways of both to cut sequences, the fastest is compared.
 `mla_decode_arrays.py` has both on the same arrays.
 """
 
@@ -97,15 +97,17 @@ def of_ours(form: str, heads: int, page: int) -> Side:
         32,
     )
 
-    def planned(lengths: Sequence[int]) -> list[list[Part]]:
-        items = plan_work(config, lengths, unit=unit).items
+    def planned(lengths: Sequence[int], blocks: int) -> list[list[Part]]:
+        items = plan_work(config, lengths, blocks=blocks, unit=unit).items
         return [
             [Part(int(i[0]), int(i[5]), (min(int(i[6]), -(-lengths[i[0]] // TILE)) - int(i[5]))
                   * TILE, bool(i[7] >= 0))]
             for i in items
         ]  # fmt: skip
 
-    return Side(KERNEL, kernel, (planned,))
+    each = range(1, kernel.residents + 1)  # workgroups that a compute unit has at a time
+    ways = tuple(lambda n, count=count: planned(n, count * unit.blocks) for count in each)
+    return Side(KERNEL, kernel, ways)
 
 
 def of_aiter(library: Any, form: str, heads: int, cus: int) -> Iterator[Side]:
@@ -150,12 +152,15 @@ class Times:
 
     def us(self, side: Side, lengths: Sequence[int], on: Any) -> float:
         """Of the side's fastest way."""
-        key = (side.kernel, on.changed(hbm=6500))
-        if key not in self._grown:
-            self._grown[key] = side.kernel.growth(on)
-        return min(
-            float(side.kernel.call(way(lengths), on, self._grown[key]).us) for way in side.ways
-        )
+        found = []
+        for way in side.ways:
+            groups = way(lengths)
+            held = side.kernel.held(groups, on)
+            key = (side.kernel, held, on.changed(hbm=6500))
+            if key not in self._grown:
+                self._grown[key] = side.kernel.growth(on, held)
+            found.append(float(side.kernel.call(groups, on, self._grown[key]).us))
+        return min(found)
 
 
 def compare(

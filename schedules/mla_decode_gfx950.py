@@ -26,7 +26,7 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, refuse, rows_of
+from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
@@ -39,7 +39,6 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
-    refuse(k)
     wide = rows_of(k, s) == ROWS_32.rows
     if k.cache_dtype != "bf16":
         (wide_stored_rows if wide else stored_rows)(k, s)

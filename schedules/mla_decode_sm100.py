@@ -17,7 +17,7 @@ which load a tile to registers before they store the one before it.
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
-from mlagen.families.mla_decode.sm_100a.form import refuse
+from mlagen.families.mla_decode.sm_100a.form import as_stored, converted
 from mlagen.families.mla_decode.sm_100a.operations import Decode
 from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
@@ -25,22 +25,22 @@ from mlagen.targets.nvidia.dsl import acquire, release
 
 @schedule(problem=MlaDecodeConfig, target="sm_100a")
 def mla_decode_sm100(k, s):
-    refuse(k)
-    operations = Decode if k.cache_dtype == "bf16" else FedDecode
+    operations = FedDecode if converted(k) else Decode
     fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
     feeder = s.role("feeder", **fed)
     math = s.role("math", warps=1, single=True)
 
-    # SMEM: rows of 128 bytes in the 128-byte swizzle. K and V are the same bytes.
-    columns = k.d_qk // 64
+    # SMEM: rows of 128 bytes in the 128-byte swizzle. K and V are the same bytes. What is left of a
+    # row of e4m3 is half of a tile's width, and so are its weights.
+    columns, ring = -(-k.d_qk * k.product_bytes // 128), 4 // k.product_bytes
     Q, K, P = (
         [s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots) for n in range(of)]
         for name, tensor, of, slots in (
-            ("Q", "q", columns, 1), ("K", "cache", columns, 2), ("P", "softmax", 1, 1)
+            ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    query_pipeline(s, Q, feeder, softmax, math, by_tma=k.dtype == "bf16")
+    query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads if operations.converts else 0,
@@ -59,10 +59,10 @@ def mla_decode_sm100(k, s):
         "scores", S, producer=math.name, consumer=softmax.name, releases=len(softmax.warps)
     )  # fmt: skip
     # The rest has the last tiles of Q, as many as fit, 32 columns each.
-    s.region("Q", 32 * 7, producer=math.name, consumer=math.name)
+    s.region("Q", 32 * min(columns, 7), producer=math.name, consumer=math.name)
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
-    s.named("p", ".b32", 16, "P as it is stored")
+    s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
     s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 

@@ -23,9 +23,11 @@ from mlagen.timing.fluid import Phase, finish
 from mlagen.timing.ladder import Growth, line, work_line
 from mlagen.timing.power import Rates, clock_of
 from mlagen.timing.program import STORE, UNIT, VMEM, read_program
+from mlagen.timing.state import Ints
 from mlagen.timing.unit import residents, time_unit
 from mlagen.timing.whole import XCDS
 
+_WINDOW = 128  # keys within which a compute unit finds a cache line again in the L2
 _D_V = 512  # columns of a row of O
 _SHARES = 1.1  # times the cycles alone, from which on the memory is what limits
 _ROUNDS, _SETTLED = 20, 0.001  # of clock and cycles
@@ -83,6 +85,17 @@ def traffic(
     return Traffic(asked * asked_bytes, sum(fetched.values()) * row_bytes, from_hbm * row_bytes)
 
 
+def fetches(addresses: Ints, window: int) -> int:
+    """Cache lines that loads [accesses, lanes], -1 for lanes without one, get from beyond the L2:
+    those that nobody asked for in the `window` accesses before."""
+    access, lane = np.nonzero(addresses >= 0)
+    lines = addresses[access, lane] // LINE
+    order = np.lexsort((access, lines))
+    again = np.diff(lines[order], prepend=-1) == 0
+    near = np.diff(access[order], prepend=-1) <= window
+    return int((~(again & near)).sum())
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeTime:
     """A call: `cycles` of its first launch at `clock` GHz, and microseconds of what it takes
@@ -122,10 +135,11 @@ class DecodeKernel:
     rows: int
     tile: int
 
-    def growth(self, on: Machine) -> Growth:
-        """Cycles of a part by keys, on a compute unit that has the HBM to itself."""
+    def growth(self, on: Machine, held: int = 1) -> Growth:
+        """Cycles of a part by keys, on a compute unit that has the HBM to itself and `held`
+        workgroups side by side."""
         return line({
-            n: time_unit(s, self.code, on, reuse=1.0, active=1).cycles
+            n: time_unit(s, self.code, on, workgroups=held, reuse=1.0, active=1).cycles
             for n, s in self.streams.items()
         })  # fmt: skip
 
@@ -152,7 +166,8 @@ class DecodeKernel:
             steps = stream.access >= 0
             steps &= (rows[stream.row, UNIT] == VMEM) & (rows[stream.row, STORE] == 0)
             addresses = stream.addresses[stream.access[steps]]
-            lines[n] = float(len(np.unique(addresses[addresses >= 0] // LINE)) * LINE)
+            window = _WINDOW * len(addresses) // n
+            lines[n] = float(fetches(addresses, window) * LINE)
         return line(lines).slope
 
     @cached_property
@@ -166,14 +181,19 @@ class DecodeKernel:
         stream = next(iter(self.streams.values()))
         return residents(self.code, stream.waves, self.code.descriptor.lds_bytes)
 
+    def held(self, groups: Groups, on: Machine) -> int:
+        """Workgroups of these that a compute unit has at a time."""
+        return max(1, min(self.residents, -(-len(groups) // on.cus)))
+
     def _keys(self, part: Part) -> int:
         """With those of the last tile that nobody asked for."""
         return -(-part.keys // self.tile) * self.tile
 
     def call(self, groups: Groups, on: Machine, growth: Growth | None = None) -> DecodeTime:
-        """A call of these workgroups, under load. `growth`: of this machine, where it is known."""
-        grown, moved = growth or self.growth(on), self.bytes
-        held = max(1, min(self.residents, -(-len(groups) // on.cus)))
+        """A call of these workgroups, under load. `growth`: of this machine and as many workgroups
+        side by side, where it is known."""
+        held = self.held(groups, on)
+        grown, moved = growth or self.growth(on, held), self.bytes
         flow = traffic(groups, moved.slope, self.line_bytes, on.cus * held, on)
         parts = sum(part.partial for group in groups for part in group)
         results = float(parts * self.rows * (_D_V + 1) * 4)  # in fp32

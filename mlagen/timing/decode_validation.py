@@ -82,14 +82,16 @@ def decode_verdicts(
     library: DecodeLibrary, on: Machine, points: Sequence[DecodePoint] = POINTS
 ) -> list[DecodeVerdict]:
     """All points."""
-    grown: dict[tuple[DecodeKernel, Machine], Growth] = {}
+    grown: dict[tuple[DecodeKernel, Machine, int], Growth] = {}
     found = []
     for point in points:
         kernel = library.kernel(point.kernel, point.heads, point.commit)
         chip = point.chip(on)
-        if (kernel, chip) not in grown:
-            grown[kernel, chip] = kernel.growth(chip)
-        time = kernel.call(point.groups(chip), chip, grown[kernel, chip])
+        groups = point.groups(chip)
+        held = kernel.held(groups, chip)
+        if (kernel, chip, held) not in grown:
+            grown[kernel, chip, held] = kernel.growth(chip, held)
+        time = kernel.call(groups, chip, grown[kernel, chip, held])
         found.append(DecodeVerdict(point, time))
     return found
 

@@ -18,6 +18,7 @@ Barriers, pages and waits are those of `schedules/mla_decode_gfx950.py`.
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import WAVES
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.stored_operations import StoredDecode
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
@@ -27,7 +28,7 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def stored_rows(k, s):
-    stored = Stored.of(k, s)
+    stored = Stored.of(k, s, ROWS_16)
     slots = s.choice("slots", *stored.slots, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", *stored.bands, comment="reads of K, or of V, in registers")
     form, ahead = work_form_of(k, s), slots - 1

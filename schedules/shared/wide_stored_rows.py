@@ -16,19 +16,22 @@ accumulation registers; what is converted has to be in vector registers.
 |         | PV(i)  | V(i) to bf16                   | the rest of V(i)                         |
 """
 
-from mlagen.dsl import copy, epilogue, prologue, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.wide_stored import WideStoredDecode
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
+@schedule(problem=MlaDecodeConfig, target="gfx950")
 def wide_stored_rows(k, s):
-    stored = Stored(k, ROWS_32)
+    stored = Stored.of(k, s, ROWS_32)
     slots = s.choice("slots", 3, 2, comment="tiles in LDS: how far the DMA runs ahead")
     band = s.choice("band", 8, 4, comment="reads of K, or of V, in registers")
-    ahead = slots - 1
+    form, ahead = work_form_of(k, s), slots - 1
 
     # LDS: 64 bytes of all keys after another. Bits 6..10 are a key's number in 32.
     area = Subtiled(KEYS, SPAN, 32, SPAN, Xor((8, 9, 10), (4, 5, 5)))
@@ -40,7 +43,7 @@ def wide_stored_rows(k, s):
 
     # Of 256 vector registers a lane, 4 temporaries, these, 20 or so of row state and addresses; and
     # accumulation registers: the rest of O, Q.
-    entry = s.entry("work item", temporaries=4)
+    entry = form.entry(s)
     s.registers.tile("S", stored.score_registers, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", 160, "output accumulator O^T, its first 320 columns")
     s.registers.tile("OA", 96, "its last 192 columns", file="a")
@@ -50,11 +53,13 @@ def wide_stored_rows(k, s):
     wide = ("WIDE", 4 * AHEAD, "operands of bf16 that were stored in e4m3")
     s.registers.share("CONVERTED", wide, *stored.scales)
 
-    decode = WideStoredDecode(k, s, entry, KV, stored)
+    decode = WideStoredDecode(k, s, entry, KV, stored, form)
     waves = roles(all=range(WAVES))
 
     with prologue():
         decode.setup()
+    with each_item() if form.persistent else prologue():
+        decode.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

@@ -67,13 +67,14 @@ class AiterDecode:
         none = dict.fromkeys(("reduce_indptr", "reduce_final_map", "reduce_partial_map"))
         return found if maps else {**found, **none}
 
-    def check(self, out, lse, rows=None):
-        """Both oracles on these rows of [tokens, H, ..]; all without `rows`."""
+    def check(self, out, lse, rows=None, order=None):
+        """Both oracles on these rows of [tokens, H, ..]; all without `rows`. `order`: in which the
+        kernel computes, that of bf16 if nothing else."""
         config = self.config
         at = np.arange(len(self.lengths) * config.q_len) if rows is None else np.array(rows)
-        order = BY_WAVES if config.num_heads * config.q_len <= 64 else BY_WIDE_WAVES
+        usual = BY_WAVES if config.num_heads * config.q_len <= 64 else BY_WIDE_WAVES
         for oracle in (exact, rounded):
-            found = oracle(self.inputs, splits=self.plan.splits, order=order)
+            found = oracle(self.inputs, splits=self.plan.splits, order=order or usual)
             pairs = ((found.output, out),) if lse is None else (
                 (found.output, out), (found.lse, lse[..., None])
             )  # fmt: skip

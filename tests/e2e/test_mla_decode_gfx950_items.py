@@ -23,6 +23,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation.gfx950.mutant import assembled
@@ -104,6 +105,25 @@ def test_any_call(knobs, heads, page_size, q_len, mask, lengths, split_keys, blo
     check(built(config, knobs), data=data, **sizes)
 
 
+STORED = [
+    {"cache_dtype": "fp8_e4m3"},
+    {"cache_dtype": "fp8_e4m3", "dtype": "fp8_e4m3"},
+    {"dtype": "fp8_e4m3"},
+]
+
+
+@FORMS
+@pytest.mark.parametrize("fields", STORED, ids=["cache", "both", "queries"])
+def test_e4m3(fields, knobs):
+    config = MlaDecodeConfig(20, q_len=2, **fields)
+    check(built(config, knobs), lengths=LENGTHS, blocks=3, split_keys=128, data="late_max")
+
+
+def test_rope_aware_rows_in_several_items():
+    config = MlaDecodeConfig(20, q_len=2, cache_dtype="fp8_rope_aware")
+    check(built(config, SEVERAL), lengths=LENGTHS, blocks=3, data="late_max")
+
+
 @FORMS
 def test_all_code_that_can_be_reached_is_checked(knobs):
     report = verify(built(MlaDecodeConfig(6, q_len=2), knobs))
@@ -172,6 +192,20 @@ def test_a_call_in_aiters_form(reduce, workgroups):
     call = AiterDecode(config, (300, 0, 70, 2), workgroups, split_keys=128)
     out, lse = aiter_kernel(config, reduce)(**call.arguments)
     call.check(out, lse)
+
+
+@pytest.mark.parametrize("fields", STORED, ids=["cache", "both", "queries"])
+def test_calls_with_scales_in_aiters_form(reduce, fields):
+    config = MlaDecodeConfig(24, q_len=3, **fields)
+    call = AiterDecode(config, (300, 0, 70, 2), 3, split_keys=128)
+    kernel = aiter_kernel(config, reduce)
+    out, lse = kernel(**call.arguments)
+    call.check(out, lse, order=order_of(kernel.artifact))
+    for name in ("q_scale", "kv_scale"):
+        there = call.arguments.get(name)
+        change = np.ones(1, np.float32) if there is None else None
+        with pytest.raises(ConfigError, match=f"{name} is {'given' if there is None else 'mis'}"):
+            kernel(**call.arguments | {name: change})
 
 
 def test_parts_may_be_left(reduce):
@@ -274,6 +308,8 @@ def test_bad_work_launched_raw_ends_and_stays_inside(at, words):
         ({}, {"arguments": "aiter"}, "arguments=aiter: AITER's arguments are those of its pers"),
         ({"num_kv_heads": 2}, AITER, "num_kv_heads=2: AITER's arguments know one"),
         ({"mask": "sliding_window_causal[9]"}, AITER, "AITER's work items know no window"),
+        ({"mask": "chunked_causal[9]"}, AITER, "AITER's work items know no window and no chunk"),
+        ({"cache_dtype": "fp8_rope_aware"}, AITER, "AITER's arguments know no scales of rows"),
     ],
 )
 def test_what_aiters_arguments_do_not_describe(fields, knobs, words):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.codegen import build
+from mlagen.errors import ConfigError, MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -65,6 +66,16 @@ def test_windows(window, page_size, split_keys):
     mask = f"sliding_window_causal[{window}]"
     config = MlaDecodeConfig(12, q_len=8, mask=mask, page_size=page_size)
     check(built(config), lengths=(5, 40, 100, 290), split_keys=split_keys, data="late_max")
+
+
+@pytest.mark.parametrize("split_keys", [0, 64])
+@pytest.mark.parametrize("cache", ["bf16", "fp8_rope_aware"])
+@pytest.mark.parametrize("chunk", [1, 31, 32, 64, 100, 1000])
+def test_chunks(chunk, cache, split_keys):
+    """New tokens lie in one chunk, or in several; whole parts of a sequence may be hidden."""
+    config = MlaDecodeConfig(12, q_len=8, mask=f"chunked_causal[{chunk}]", cache_dtype=cache)
+    lengths = (0, 5, 40, 64, 103, 290)
+    check(built(config), lengths=lengths, split_keys=split_keys, data="late_max")
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 32, 64, 128, 192, 320])
@@ -139,6 +150,37 @@ def test_kv_heads_of_e4m3(dtype, page_size):
         16, num_kv_heads=4, page_size=page_size, dtype=dtype, cache_dtype="fp8_e4m3"
     )
     check(built(config), lengths=(1, 70, 130))
+
+
+OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
+
+
+@pytest.mark.parametrize("heads", [1, 24, 64, 128])
+@pytest.mark.parametrize("page_size", [1, 16, 64, 192])
+@pytest.mark.parametrize("data", ["realistic", "randn", "late_max"])
+def test_products_of_e4m3(heads, page_size, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, **OF_E4M3)
+    # more than twice around the ring of keys
+    check(built(config), lengths=(0, 1, 65, 650), data=data, modes=MODES)
+
+
+@pytest.mark.parametrize("mask", ["null", "causal", "sliding_window_causal[70]"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_products_of_e4m3_of_new_tokens(mask, kv_heads):
+    config = MlaDecodeConfig(12, num_kv_heads=kv_heads, q_len=4, mask=mask, **OF_E4M3)
+    check(built(config), lengths=(5, 40, 290), split_keys=128, data="late_max")
+
+
+@pytest.mark.parametrize("name", ["mla_decode_sm90", "mla_decode_gfx950"])
+def test_other_targets_have_no_products_of_e4m3(name):
+    with pytest.raises(MlagenError, match=r"(?s)compute=fp8.*mla_decode_sm100|sm_100a has"):
+        build(name, MlaDecodeConfig(8, **OF_E4M3))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+def test_products_of_e4m3_take_no_other_types(dtype):
+    with pytest.raises(ConfigError, match=f"compute=fp8 with dtype={dtype}, cache_dtype=bf16"):
+        MlaDecodeConfig(8, dtype=dtype, compute="fp8")
 
 
 # ---- calls ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.timing.aiter_decode import DECODE, persistent_groups, split_count, split_groups
 from mlagen.timing.constants import machine
-from mlagen.timing.decode import DecodeKernel, Part, traffic
+from mlagen.timing.decode import DecodeKernel, Part, fetches, traffic
 from mlagen.timing.decode_points import POINTS
 from mlagen.timing.decode_validation import (
     DECODE_ERROR,
@@ -147,6 +147,25 @@ def test_workgroups_of_the_same_keys_share_an_xcds_l2_or_the_infinity_cache() ->
     # The Infinity Cache limits pairs that every XCD fetches for itself.
     slow = on.changed(mall=1000)
     assert traffic(pair, 1, 1, 256, slow).capacity(slow, 2.0) == pytest.approx(500)
+
+
+def test_a_cache_line_comes_once_if_it_is_asked_for_again_soon() -> None:
+    none = np.full(64, -1)
+    first = np.concatenate([np.arange(32) * 4, none[32:]])  # a line
+    second = first + np.where(first >= 0, 128, 0)
+    rows = np.stack([first, first, second, none, first, second])
+    assert fetches(rows, 0) == 5  # nothing is near but the access itself
+    assert fetches(rows, 1) == 4
+    assert fetches(rows, 3) == 2
+
+
+def test_workgroups_on_a_compute_unit_share_what_it_gets() -> None:
+    """Three loads ahead of each: two get what one does each, eight the L2's share together."""
+    loaded = kernel(3)
+    one, two, eight = (loaded.growth(machine(), held).slope for held in (1, 2, 8))
+    assert one == two and eight == pytest.approx(8 * 4096 / machine().l2_bytes, rel=0.05)
+    assert loaded.held([[]] * 256, machine()) == 1
+    assert loaded.held([[]] * 512, machine()) == 2
 
 
 def test_rows_that_halve_cache_lines_cost_whole_ones() -> None:

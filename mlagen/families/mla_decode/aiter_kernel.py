@@ -47,11 +47,13 @@ REDUCTION = ("reduce_indptr", "reduce_final_map", "reduce_partial_map")
 
 
 class AiterCall(NamedTuple):
-    """What a call is given. `tensors`: in the order of `TENSORS`; `reduction`: of `REDUCTION`, or
-    None; `parts`: partial_o and partial_lse, or None."""
+    """What a call is given. `tensors`: in the order of `TENSORS`; `scales`: q_scale and kv_scale,
+    tensors or None; `reduction`: of `REDUCTION`, or None; `parts`: partial_o and partial_lse, or
+    None."""
 
     tensors: tuple[Any, ...]
     scale: float
+    scales: tuple[Any, Any]
     max_seqlen_q: int | None
     reduction: tuple[Any, ...] | None
     parts: tuple[Any, Any] | None
@@ -72,6 +74,8 @@ def aiter_call(
     work_info_set: Any,
     *,
     scale: float,
+    q_scale: Any = None,
+    kv_scale: Any = None,
     max_seqlen_q: int | None = None,
     reduce_indptr: Any = None,
     reduce_final_map: Any = None,
@@ -95,9 +99,10 @@ def aiter_call(
             "partial_o and partial_lse",
             hint="with the former parts are merged; with the latter they are left there",
         )
+    scales = q_scale, kv_scale
     return AiterCall(
-        tensors, scale, max_seqlen_q, maps, parts, work_meta_data, out, lse, checked
-    )  # fmt: skip
+        tensors, scale, scales, max_seqlen_q, maps, parts, work_meta_data, out, lse, checked
+    )
 
 
 takes_call = taking(aiter_call)
@@ -171,7 +176,8 @@ class AiterDecodeKernel:
         [B] which pages a sequence has; `work_indptr` [workgroups + 1] and `work_info_set` [items,
         8] are made by `get_mla_metadata_v1`, or `plan_aiter` here. All are int32 and contiguous, on
         one GPU, or all arrays of numpy, which are emulated. `scale` multiplies the dot products.
-        `max_seqlen_q`: the most tokens of a sequence, q_len where it is not given.
+        `max_seqlen_q`: the most tokens of a sequence, q_len where it is not given. `q_scale` and
+        `kv_scale`: fp32 [1], of numbers of e4m3.
 
         With `reduce_indptr`, `reduce_final_map` and `reduce_partial_map` parts are merged into
         `out` and `lse`; without them they are left in `partial_o` fp32 [rows, H, 512] (or [rows, 1,
@@ -216,7 +222,7 @@ class AiterDecodeKernel:
     def _launches(self, call: AiterCall) -> tuple[dict[str, Any], list[Launch]]:
         """All tensors of a call, and what is to be launched, all checked."""
         config = self.config
-        tensors = dict(zip(TENSORS, call.tensors, strict=True))
+        tensors = dict(zip(TENSORS, call.tensors, strict=True)) | self._scales(call.scales)
         maps = dict(zip(REDUCTION, call.reduction or (), strict=False))
         parts = dict(zip(("partial_o", "partial_lse"), call.parts or (), strict=False))
         outputs = {n: x for n, x in (("o", call.out), ("lse", call.lse)) if x is not None}
@@ -247,6 +253,21 @@ class AiterDecodeKernel:
                 }))  # fmt: skip
         return everything, launches
 
+    def _scales(self, given: tuple[Any, Any]) -> dict[str, Any]:
+        """q_scale and kv_scale, which are there where numbers are e4m3, and only there."""
+        config, found = self.config, {}
+        types = ("q_scale", config.dtype), ("kv_scale", config.cache_dtype)
+        for (name, element), tensor in zip(types, given, strict=True):
+            if (tensor is None) is not (element == "bf16"):
+                how = "missing" if tensor is None else "given"
+                raise ConfigError(
+                    f"{name} is {how}, but the kernel is for {element}",
+                    hint="scales are of e4m3: fp32 [1], on the tensors' GPU",
+                )
+            if tensor is not None:
+                found[name] = tensor
+        return found
+
     def _check_shapes(self, tensors: dict[str, Any], maps: dict[str, Any]) -> None:
         config, batch = self.config, int(tensors["qo_indptr"].shape[0]) - 1
         heads, wide = config.num_heads, config.d_qk
@@ -256,6 +277,8 @@ class AiterDecodeKernel:
             "qo_indptr": ((None,), "int32"),
             "kv_indptr": ((batch + 1,), "int32"),
             "kv_page_indices": ((None,), "int32"),
+            "q_scale": ((1,), "fp32"),
+            "kv_scale": ((1,), "fp32"),
             "kv_last_page_lens": ((batch,), "int32"),
             "work_indptr": ((None,), "int32"),
             "work_info_set": ((None, 8), "int32"),

@@ -84,7 +84,7 @@ class MlaDecodeConfig(Fields):
         legal=CACHE_DTYPES,
     )  # fmt: skip
     compute: str = told(
-        "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
+        "bf16", meaning="what products are of; fp8: queries and rows of e4m3, and P, with a bias",
         legal=COMPUTE,
     )  # fmt: skip
 
@@ -187,6 +187,11 @@ class MlaDecodeConfig(Fields):
     def rope_aware_queries(self) -> bool:
         """Whether queries are stored as rope-aware rows, those of a token with one scale."""
         return self.dtype == ROPE_AWARE
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
 
     @property
     def q_element(self) -> str:

@@ -23,6 +23,7 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES_64,
     HOPPER_E4M3,
     KEYS_AS_ROWS,
+    OF_E4M3,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -50,9 +51,9 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
+    if manifest.problem.get("compute") == "fp8":
+        return HOPPER_E4M3 if manifest.target == "sm_90a" else OF_E4M3
     if manifest.target != "gfx950":
-        if manifest.problem.get("compute") == "fp8":
-            return HOPPER_E4M3
         few = manifest.knobs.get("keys_as_rows")
         return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
     wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
@@ -248,10 +249,11 @@ class MlaDecodeKind(Kind):
         are parts."""
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
-        tile = order_of(artifact).tile
+        order = order_of(artifact)
+        tile = order.tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        if tile < TILE:  # tiles that end where the plan's do not: whole ones, maxima that move
+        if tile < TILE:  # tiles that end where the plan's do not: whole ones too
             late += (tile * 2, tile * 3)
             lengths += tuple(tile * n for n in range(1, most + 2))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
@@ -266,7 +268,8 @@ class MlaDecodeKind(Kind):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
-        moving = (Call("late_max", whole),) if tile < TILE else ()
+        # By waves, maxima move in any tile.
+        moving = (Call("late_max", whole),) if order.running else ()
         return Covering((Call("realistic", whole), Call("late_max", parts), *moving), limits)
 
 

@@ -16,15 +16,6 @@ SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
 WAVES = 4  # of a workgroup, each with query rows of its own
 
 
-def refuse(k: MlaDecodeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on gfx950."""
-    if k.compute != "bf16":
-        raise ConfigError(
-            f"compute={k.compute}: mla_decode_gfx950 has no such form",
-            hint="compute=bf16 here, or the kernel of sm_90a",
-        )
-
-
 def cache_bytes(k: MlaDecodeConfig) -> int:
     """Bytes of a row of the cache."""
     return k.cache_columns * ELEMENT_BYTES[k.cache_element]
@@ -42,7 +33,12 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave."""
+    """The knob: query rows of a wave. ConfigError for products that there are none of."""
+    if k.compute != "bf16":
+        raise ConfigError(
+            f"compute={k.compute}: mla_decode_gfx950 has no such form",
+            hint="compute=bf16 multiplies the same numbers; mla_decode_sm100 has compute=fp8",
+        )
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES, rows_of
+from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, ROWS_16, Shape
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, only
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -38,10 +38,9 @@ class Stored:
     shape: Shape
 
     @classmethod
-    def of(cls, k: MlaDecodeConfig, s: Space) -> Stored:
-        """With waves of 16 rows, of which the knob has no other number here."""
-        rows_of(k, s)
-        return cls(k, ROWS_16)
+    def of(cls, k: MlaDecodeConfig, s: Space, shape: Shape) -> Stored:
+        """In the table of that shape."""
+        return cls(k, only(shape, k, s))
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:

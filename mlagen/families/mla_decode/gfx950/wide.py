@@ -15,22 +15,11 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.float_literals import hex_float
 from mlagen.dsl import Operation, Tile, Value
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import QUAD, ROWS_32, Shape
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Regs, Space
+from mlagen.families.mla_decode.gfx950.shape import QUAD
+from mlagen.targets.gfx950.dsl import Regs
 
 SLACK = 8.0  # log2 units: P is at most 2^8
-
-
-def wide_shape(k: MlaDecodeConfig, s: Space) -> Shape:
-    """That of 32 rows; ConfigError where the knob says another number."""
-    rows = rows_of(k, s)
-    if rows != ROWS_32.rows:
-        raise ConfigError(f"rows={rows}: this table is that of {ROWS_32.rows} query rows a wave")
-    return ROWS_32
 
 
 class WideOutput(Decode):

@@ -5,25 +5,25 @@ from __future__ import annotations
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
-from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by a part of this name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm100"
 
 
-def refuse(k: MlaDecodeConfig) -> None:
-    """ConfigError where there is no kernel for the problem on Blackwell."""
-    if k.compute != "bf16":
-        raise ConfigError(
-            f"compute={k.compute}: mla_decode_sm100 has no such form",
-            hint="compute=bf16 here, or the kernel of sm_90a",
-        )
-    if k.chunk:
-        raise ConfigError(
-            f"mask={k.mask}: mla_decode_sm100 has masks whose first key moves with the query",
-            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
-        )
+def as_stored(k: MlaDecodeConfig) -> bool:
+    """Whether products take queries as they are stored."""
+    return k.compute == "fp8" or k.dtype == "bf16"
+
+
+def converted(k: MlaDecodeConfig) -> bool:
+    """Whether bf16 is made of the cache's rows."""
+    return k.compute == "bf16" and k.cache_dtype != "bf16"
+
+
+def box_columns(k: MlaDecodeConfig) -> int:
+    """Columns that TMA fetches with one box, 128 bytes."""
+    return COLUMNS * 2 // k.product_bytes
 
 
 def box_rows(k: MlaDecodeConfig) -> int:
@@ -34,33 +34,35 @@ def box_rows(k: MlaDecodeConfig) -> int:
 
 def _pool(k: MlaDecodeConfig) -> tuple[tuple[str, str | TensorMap, str], ...]:
     """The arguments of the cache."""
-    if k.cache_dtype != "bf16":
+    scale = (("kv_scale", "f32", "value"),) if k.cache_dtype == "fp8_e4m3" else ()
+    if converted(k):
         return (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
-            ("kv_scales", "pointer:fp32", "read") if k.rope_aware else ("kv_scale", "f32", "value"),
+            *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else scale),
         )
     width = k.num_kv_heads * k.d_qk
     boxes = {"cache": box_rows(k), "rows": 1} if box_rows(k) > 1 else {"rows": 1}
-    return tuple(
-        (name, TensorMap("cache", k.cache_dtype, width, COLUMNS, rows), "read")
+    maps = tuple(
+        (name, TensorMap("cache", k.cache_dtype, width, box_columns(k), rows), "read")
         for name, rows in boxes.items()
     )
+    return (*maps, *scale)
 
 
 def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`).
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, the cache
-    in boxes of a page's rows, and once more in boxes of one row (`rows`); of e4m3 both are
-    pointers. o [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64],
+    in boxes of a page's rows, and once more in boxes of one row (`rows`); what is converted is a
+    pointer. o [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64],
     log2 units, of items that are a part of their sequence. `lse_stride`: elements of lse from head
     to head. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has
     it too, and the scale of an e4m3 q. `kv_scales`: of rope-aware rows, fp32 [blocks * page];
     `q_scales`: of such queries, fp32 [tokens].
     """
-    queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
-    if k.dtype != "bf16":
+    queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, box_columns(k), ROWS)
+    if not as_stored(k):
         queries = f"pointer:{k.q_element}@{VECTOR}"
     return Signature(
         pack(

@@ -9,23 +9,27 @@ tile, of which nothing is a key.
 One warp feeds. Of a tile that is whole it fetches boxes of 64 columns, one for each page that the
 tile lies in. A tile in which the sequence ends it fetches by the numbers of its rows: those past
 the end have none, and arrive as zeros. So nothing past a sequence's length is read, and P, which is
-0 there, meets no NaN. Pages of one row are always fetched so. Rows of e4m3: `FedDecode`.
+0 there, meets no NaN. Pages of one row are always fetched so. Rows of e4m3 come likewise where
+products are of e4m3 (compute=fp8), 128 columns a box; otherwise `FedDecode` converts them.
 """
 
 from __future__ import annotations
 
-from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
 from mlagen.families.mla_decode.problem import ITEM_BYTES, ROPE_AWARE, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_100a.form import SYMBOL, box_rows, signature
+from mlagen.families.mla_decode.sm_100a.form import (
+    SYMBOL,
+    as_stored,
+    box_columns,
+    box_rows,
+    signature,
+)
 from mlagen.targets.nvidia.dsl import PipelineSpace, TmemRegion, WarpRole
 
 FLOAT = 4  # bytes of a scale
-# How Q comes to SMEM, by its type.
-QUERIES = {
-    "bf16": "load_queries", "fp8_e4m3": "read_queries", ROPE_AWARE: "read_rope_queries"
-}  # fmt: skip
+CONVERTED = {"fp8_e4m3": "read_queries", ROPE_AWARE: "read_rope_queries"}  # templates by type
 ROWS_A_LANE = 4  # whose numbers one instruction takes
 
 
@@ -45,14 +49,16 @@ class Decode(InTensor):
         o: TmemRegion,
     ) -> None:
         check_roles(s, {softmax.name: (128,), feeder.name: (256,) if self.converts else (32,)})
-        super().__init__(k, s, o, weighs=k.rope_aware)
+        super().__init__(k, s, o, element=k.product_bytes, weighs=k.rope_aware)
         self.softmax, self.feeder = softmax, feeder
         self.supply |= {
-            "item_bytes": ITEM_BYTES, "columns": COLUMNS, "row_columns": k.d_qk,
+            "item_bytes": ITEM_BYTES, "columns": box_columns(k), "row_columns": k.d_qk,
             "box_rows": box_rows(k), "tiles_a_page": max(k.page_size // TILE, 1),
             "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
         }  # fmt: skip
         self._registers(s)
+        if k.chunk:
+            self._name(s, ("begin", ".b32", "the first key that it sees, likewise"))
         if self.weighs:
             self._name(s, ("weight", ".f32", "the scale of its key"),
                        ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
@@ -123,7 +129,7 @@ class Decode(InTensor):
         if role.name == self.query.producer:
             self._record(
                 "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
-                template=QUERIES[self.k.dtype],
+                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype],
             )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ def refuse_chunks(k: MlaDecodeConfig) -> None:
     if k.chunk:
         raise UnsupportedError(
             f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
-            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 has chunks",
+            hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 and "
+            "mla_decode_sm100 have chunks",
         )
 
 
