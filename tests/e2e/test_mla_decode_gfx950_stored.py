@@ -151,6 +151,13 @@ def test_eight_tokens_of_sixteen_heads_are_one_workgroup(pair, mask, split_keys)
     check(built(config), lengths=(5, 40, 290), split_keys=split_keys)
 
 
+@pytest.mark.parametrize(("rows", "between"), [(16, False), (32, True)])
+def test_branches_reach_the_epilogue(rows, between):
+    """Of more code than a branch reaches it stands between the loop and its drains."""
+    text = built(config_of(("bf16", E4M3), 16), rows=rows).text
+    assert (text.index("==== epilogue") < text.index("==== drain")) is between
+
+
 @pytest.mark.parametrize("pair", [("bf16", E4M3), (ROPE_AWARE, ROPE_AWARE)], ids="-".join)
 @pytest.mark.parametrize("slots", [3, 2])
 @pytest.mark.parametrize("band", [8, 4])

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, only
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, shape_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -40,7 +40,7 @@ class Stored:
     @classmethod
     def of(cls, k: MlaDecodeConfig, s: Space, shape: Shape) -> Stored:
         """In the table of that shape."""
-        return cls(k, only(shape, k, s))
+        return cls(k, shape_of(shape, k, s))
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:
