@@ -155,8 +155,8 @@ class MlaSparseKernel:
             report = launch()
             if report is None:
                 assert isinstance(launch, PreparedLaunch)
-                seconds = time.perf_counter() - started
                 assert isinstance(self.launcher, GpuLauncher)
+                seconds = time.perf_counter() - started
                 report = LaunchReport(self.launcher.kind, launch.grid, launch.block, seconds)
             reports.append(report)
         output, lse, max_logits = (*outputs, None)[:3]
