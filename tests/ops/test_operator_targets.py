@@ -19,8 +19,9 @@ from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
-from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.expected import compare
 from mlagen.request import build_artifact
@@ -238,20 +239,26 @@ def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
     assert kernels == ["mla_decode_gfx950", "mla_decode_merge_gfx950"] * 2
 
 
-def test_amds_gpus_have_sparse_kernels(torch: Torch) -> None:
-    from mlagen.families.mla_sparse.torch_operators import decode_kernel, mla_sparse_prefill
+def test_amds_gpus_have_their_own_sparse_kernels(torch: Torch) -> None:
+    """Right by both oracles; split decode with its merge."""
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode, mla_sparse_prefill
 
-    rocm(torch, "gfx950")
-    inputs = mla_sparse_prefill_inputs(
-        MlaSparsePrefillConfig(8), rows=2, topk=70, cache_rows=128, lengths=(70, 0)
+    rocm(torch, "gfx950:sramecc+:xnack-")
+    inputs: Any = mla_sparse_prefill_inputs(
+        MlaSparsePrefillConfig(8, rows="v32"), rows=2, topk=70, cache_rows=128, lengths=(70, 0)
     )
     tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
     found = mla_sparse_prefill(*tensors, inputs.scale, topk_length=Tensor(inputs.topk_length))
-    assert [name for name, *_ in torch.launcher.calls] == ["mla_sparse_prefill_gfx950"]
     right(torch.made[0], inputs, [x.array for x in found])
-    q, lists = zeros(2, 1, 8, 576), zeros(2, 1, 70, dtype="int32")
-    kernel = decode_kernel(q, zeros(64, 1, 576), lists)
-    assert kernel.artifact.manifest.kernel == "mla_sparse_decode_gfx950"
+    inputs = mla_sparse_decode_inputs(
+        MlaSparseDecodeConfig(8), batch=2, topk=140, cache_rows=256, lengths=(140, 0)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    lengths = Tensor(inputs.topk_length)
+    found = mla_sparse_decode(*tensors, inputs.scale, topk_length=lengths, splits=2)
+    right(torch.made[1], inputs, [x.array for x in found], 2)
+    kernels = ["mla_sparse_prefill_gfx950", "mla_sparse_decode_gfx950", "mla_decode_merge_gfx950"]
+    assert [name for name, *_ in torch.launcher.calls] == kernels
 
 
 def test_amds_gpus_of_no_target(torch: Torch) -> None:
