@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Artifact
+from mlagen.artifact import Artifact, Manifest
 from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import (
     BY_WAVES,
@@ -60,6 +60,11 @@ def order_of(artifact: Artifact) -> Order:
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
     return BY_WAVES_64 if stored else BY_WAVES
+
+
+def takes_items(manifest: Manifest) -> bool:
+    """Whether a kernel's workgroups take several items, the plan's or AITER's."""
+    return any(arg.name in ("shares", "work_info_set") for arg in manifest.args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +152,8 @@ class MlaDecodeTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         """From poisoned memory."""
+        if takes_items(artifact.manifest) and not (self.persistent or self.aiter):
+            return self.planned(artifact).run(artifact, launcher)
         config, inputs = self.inputs.config, self.inputs
         rows = (inputs.batch, config.q_len, config.num_heads)
         if self.aiter:
@@ -265,7 +272,7 @@ class MlaDecodeKind(Kind):
             )
         whole: dict[str, Any] = {"lengths": lengths}
         parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
-        if {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
+        if takes_items(artifact.manifest):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
