@@ -46,6 +46,7 @@ SAMPLED = {
     "test_llvm_corpus.py": 4,
     "test_mha_acceptance.py": 40,
     "test_mla_sparse_blackwell_acceptance.py": 21,
+    "test_mla_sparse_gfx950_acceptance.py": 60,
     "test_mha_forms.py": 12,
     "test_mha_prefill_v2.py": 20,
     "test_mha_prefill.py": 20,

@@ -20,7 +20,7 @@ scores, so that the second product follows the first. The waits are derived.
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32, only
+from mlagen.families.mla_decode.gfx950.shape import ROWS_32, shape_of
 from mlagen.families.mla_decode.gfx950.wide import WideDecode
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -29,7 +29,7 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave,
 
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def wide_decode(k, s):
-    shape = only(ROWS_32, k, s)
+    shape = shape_of(ROWS_32, k, s)
     slots = s.choice(
         "slots", 4, comment="tiles in LDS: how far the DMA runs ahead; more do not fit"
     )

@@ -132,7 +132,7 @@ def test_all_code_that_can_be_reached_is_checked(pair):
     assert report.passed, report.facts()
 
 
-# ---- 32 query rows a wave -------------------------------------------------------------------
+# ---- other numbers of query rows a wave -----------------------------------------------------
 
 
 @stored
@@ -151,6 +151,13 @@ def test_eight_tokens_of_sixteen_heads_are_one_workgroup(pair, mask, split_keys)
     check(built(config), lengths=(5, 40, 290), split_keys=split_keys)
 
 
+@pytest.mark.parametrize(("rows", "between"), [(16, False), (32, True)])
+def test_branches_reach_the_epilogue(rows, between):
+    """Of more code than a branch reaches it stands between the loop and its drains."""
+    text = built(config_of(("bf16", E4M3), 16), rows=rows).text
+    assert (text.index("==== epilogue") < text.index("==== drain")) is between
+
+
 @pytest.mark.parametrize("pair", [("bf16", E4M3), (ROPE_AWARE, ROPE_AWARE)], ids="-".join)
 @pytest.mark.parametrize("slots", [3, 2])
 @pytest.mark.parametrize("band", [8, 4])
@@ -159,10 +166,15 @@ def test_knobs_of_wide_waves(pair, slots, band):
     check(artifact, lengths=LENGTHS, data="late_max")
 
 
-@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
-def test_chunks_are_refused_by_kernels_that_have_none(kernel):
-    with pytest.raises(MlagenError, match=re.escape(f"mask=chunked_causal[8]: {kernel}")):
-        build(kernel, MlaDecodeConfig(16, mask="chunked_causal[8]"))
+@stored
+def test_more_than_64_rows_in_waves_of_16(pair):
+    check(built(config_of(pair, 128), rows=16), lengths=(1, 65, 200), data="late_max")
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+def test_chunks_are_refused_on_hopper_by_few_rows_and_by_many(heads):
+    with pytest.raises(MlagenError, match=re.escape("mask=chunked_causal[8]: mla_decode_sm90")):
+        build("mla_decode_sm90", MlaDecodeConfig(heads, mask="chunked_causal[8]"))
 
 
 # ---- calls ----------------------------------------------------------------------------------

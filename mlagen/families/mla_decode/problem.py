@@ -31,7 +31,6 @@ D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
 Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
-COMPUTE = ("bf16", "fp8")
 OUTPUT_DTYPES = ("bf16",)
 COMPUTE = ("bf16", "fp8")
 MAX_HEADS = 128

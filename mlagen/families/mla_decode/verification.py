@@ -253,8 +253,9 @@ class MlaDecodeKind(Kind):
         tile = order.tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        if tile < TILE:  # tiles that end where the plan's do not: whole ones too
+        if tile < TILE:  # tiles that end where the plan's do not
             late += (tile * 2, tile * 3)
+        if order.running:  # by waves, code that masks is passed by where a tile is whole
             lengths += tuple(tile * n for n in range(1, most + 2))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.cut_at_start:

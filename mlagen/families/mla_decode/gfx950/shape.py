@@ -135,7 +135,7 @@ class Shape:
         ]
 
 
-def only(shape: Shape, k: MlaDecodeConfig, s: Space) -> Shape:
+def shape_of(shape: Shape, k: MlaDecodeConfig, s: Space) -> Shape:
     """The shape of a table that has one; ConfigError where the knob says another."""
     rows = rows_of(k, s)
     if rows != shape.rows:

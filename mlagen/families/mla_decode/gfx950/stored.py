@@ -17,7 +17,7 @@ from functools import cached_property
 
 from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
 from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, only
+from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, shape_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment
@@ -40,16 +40,18 @@ class Stored:
     @classmethod
     def of(cls, k: MlaDecodeConfig, s: Space, shape: Shape) -> Stored:
         """In the table of that shape."""
-        return cls(k, only(shape, k, s))
+        return cls(k, shape_of(shape, k, s))
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:
         """A row's columns: those of one type, or latent and rotary ones."""
         k = self.k
-        if not k.rope_aware:
-            return (Columns(k.d_qk, E4M3, k.dtype),)
         latent, rotary = (E4M3, BF16) if k.rope_aware_queries else (k.dtype, k.dtype)
-        return Columns(k.d_v, E4M3, latent), Columns(k.d_rope, BF16, rotary, pieces=2)
+        # With 32 rows one instruction adds four steps of e4m3.
+        joined = 4 if latent == E4M3 and self.shape.rows > GROUP else 1
+        if not k.rope_aware:
+            return (Columns(k.d_qk, E4M3, latent, joined, joined),)
+        return Columns(k.d_v, E4M3, latent, joined, joined), Columns(k.d_rope, BF16, rotary, 2)
 
     @property
     def spans(self) -> int:
@@ -152,7 +154,7 @@ class Stored:
         its operand, each an area and a fragment of that."""
         area = step = 0
         for run in self.columns:
-            in_area = SPAN // ELEMENT_BYTES[run.key] // self.shape.step
+            in_area = SPAN // ELEMENT_BYTES[run.key] // (self.shape.step * run.joined)
             for _ in range(run.count * ELEMENT_BYTES[run.key] // SPAN):
                 for at in range(in_area):
                     for block in range(self.key_blocks):

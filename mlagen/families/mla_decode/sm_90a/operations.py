@@ -82,7 +82,8 @@ def few_rows_decode(
     boxes: int,
     ahead: int,
 ) -> FewRows:
-    """The operations of one decode kernel of few query rows."""
+    """The operations of one decode kernel of few query rows. Raises UnsupportedError for chunks."""
+    refuse_chunks(k)
     rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
     form = Form(
         signature(k, s.roles[-1].warps.stop * 32, rows=rows),
