@@ -51,7 +51,7 @@ def fed_rows(k, s):
     waves = roles(all=range(WAVES))
 
     with prologue():
-        sparse.setup()
+        sparse.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

@@ -52,7 +52,7 @@ def wide_listed_rows(k, s):
     waves = roles(all=range(WAVES))
 
     with prologue():
-        sparse.setup()
+        sparse.begin()
 
     for i in tiles(waves):
         with cluster("tile"):

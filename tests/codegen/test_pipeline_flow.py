@@ -38,7 +38,7 @@ from mlagen.targets.nvidia.codegen.words import check_words
 from mlagen.targets.nvidia.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
-DECODE, MERGE = ROOT / "schedules/mla_decode_sm90.py", ROOT / "schedules/mla_decode_merge_sm90.py"
+DECODE, MERGE = ROOT / "schedules/shared/two_halves.py", ROOT / "schedules/mla_decode_merge_sm90.py"
 GEMM = ROOT / "examples/gemm_bf16.py"
 
 

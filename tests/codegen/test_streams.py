@@ -10,6 +10,7 @@ from mlagen.dsl import Interleave, Operation, Tile
 from mlagen.dsl.operation import steps_of
 from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.targets.gfx950.codegen import build as building
 from mlagen.targets.gfx950.codegen.interleave import interleave
 from mlagen.targets.gfx950.codegen.isa import Parser
 from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
@@ -193,12 +194,25 @@ def test_missing_template_folder():
     [
         ({"k_slots": 4, "v_slots": 8}, r"LDS ran out.*196608 of 163840"),
         ({"kv_registers": "apart"}, r"vector registers ran out.*of 256"),
-        ({"v_slots": 8, "k_slots": 2}, r"more than a branch reaches"),
     ],
 )
 def test_combinations_over_a_limit_name_it(knobs, message):
     with pytest.raises(CapacityError, match=message):
         build("mha_prefill_v2", CONFIG, knobs=knobs)
+
+
+def test_code_that_no_branch_reaches_is_refused(monkeypatch):
+    """Wherever its epilogue stands."""
+    tried = []
+
+    def far(text, **_):
+        tried.append(text)
+        raise TemplateError("branch size exceeds simm16")
+
+    monkeypatch.setattr(building, "assemble", far)
+    with pytest.raises(CapacityError, match="more than a branch reaches"):
+        build("mha_prefill_v2", CONFIG)
+    assert len(tried) == 2 and tried[0] != tried[1]
 
 
 def test_unknown_knobs_and_values_name_the_legal_ones():

@@ -169,6 +169,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "--data realistic",
     ): "needs AITER's objects: tests/foreign holds its counts",
     (
+        "mla_decode_vs_aiter.md",
+        "python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER --formats bf16",
+    ): "needs AITER's objects: tests/timing holds the model's errors at published calls",
+    (
+        "mla_decode_vs_aiter.md",
+        "python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER --formats e4m3",
+    ): "needs AITER's objects: tests/timing holds the model's errors at published calls",
+    (
+        "mla_decode_vs_aiter.md",
+        "python benchmarks/mla_decode_arrays.py --aiter FOLDER",
+    ): "needs AITER's objects: tests/foreign holds their results",
+    (
         "foreign_kernels_mla.md",
         "pytest tests/foreign/test_aiter_mla.py",
     ): "it is a part of the test suite",

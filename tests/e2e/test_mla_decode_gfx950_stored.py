@@ -132,7 +132,7 @@ def test_all_code_that_can_be_reached_is_checked(pair):
     assert report.passed, report.facts()
 
 
-# ---- 32 query rows a wave -------------------------------------------------------------------
+# ---- other numbers of query rows a wave -----------------------------------------------------
 
 
 @stored
@@ -166,10 +166,15 @@ def test_knobs_of_wide_waves(pair, slots, band):
     check(artifact, lengths=LENGTHS, data="late_max")
 
 
-@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
-def test_chunks_are_refused_by_kernels_that_have_none(kernel):
-    with pytest.raises(MlagenError, match=re.escape(f"mask=chunked_causal[8]: {kernel}")):
-        build(kernel, MlaDecodeConfig(16, mask="chunked_causal[8]"))
+@stored
+def test_more_than_64_rows_in_waves_of_16(pair):
+    check(built(config_of(pair, 128), rows=16), lengths=(1, 65, 200), data="late_max")
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+def test_chunks_are_refused_on_hopper_by_few_rows_and_by_many(heads):
+    with pytest.raises(MlagenError, match=re.escape("mask=chunked_causal[8]: mla_decode_sm90")):
+        build("mla_decode_sm90", MlaDecodeConfig(heads, mask="chunked_causal[8]"))
 
 
 # ---- calls ----------------------------------------------------------------------------------

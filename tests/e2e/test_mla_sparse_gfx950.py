@@ -17,6 +17,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, PREFILL_ROWS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.verify import verify, verify_thoroughly
@@ -121,13 +122,27 @@ def test_merges_with_sinks(heads):
         check(built(MERGE, num_heads=heads, sink=True), partials=(2, 3, 9, 33), data=data)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("rows", DECODE_ROWS)
+def test_formats_of_rows(rows, dtype):
+    """In decode, with all that it may have; in prefill, where the format is one of its."""
+    for d_qk in FORMATS[rows].widths:
+        types = {"num_heads": 8, "rows": rows, "d_qk": d_qk, "dtype": dtype}
+        artifact = built(DECODE, q_len=2, extra=True, causal=True, **types)
+        more = {"extra_topk": 70, "extra_lengths": (0, 70, 33), "page_size": 8, "layers": 2}
+        check(artifact, batch=3, topk=140, lengths=(140, 0, 77), splits=2, **more)
+        if rows in PREFILL_ROWS:
+            artifact = built(PREFILL, **types)
+            check(artifact, rows=len(LENGTHS), topk=290, lengths=LENGTHS, page_size=8, layers=2)
+
+
 @drawing(6)
-@hypothesis.given(problems(), st.data())
-def test_drawn_calls(problem, data):
+@hypothesis.given(problems(), st.sampled_from(["bf16", "fp8_e4m3"]), st.data())
+def test_drawn_calls(problem, dtype, data):
     """From arrays to outputs, the merge included: what is no key, and what no list names, is NaN
     or names nothing."""
     which, fields = problem
-    made = kernel({"prefill": PREFILL, "decode": DECODE}[which], **{**fields, "rows": "bf16"})
+    made = kernel({"prefill": PREFILL, "decode": DECODE}[which], **{**fields, "dtype": dtype})
     drawn = data.draw(calls(made.config, EMULATED), label="call")
     step = made.prepare(**given(drawn.inputs, **drawn.given))
     step()
@@ -163,19 +178,9 @@ def test_nothing_is_read_for_what_names_no_row():
     assert np.isneginf(lse).all() and np.isneginf(most).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        (PREFILL, {"rows": "v32"}),
-        (DECODE, {"rows": "e4m3"}),
-        (PREFILL, {"dtype": "fp8_e4m3"}),
-    ],
-    ids=str,
-)
-def test_a_form_that_there_is_not_is_refused(name, fields):
-    (field, value), *_ = fields.items()
-    with pytest.raises(ConfigError, match=re.escape(f"{field}={value}: {name} has no such form")):
-        built(name, num_heads=16, **fields)
+def test_products_of_e4m3_are_refused():
+    with pytest.raises(ConfigError, match=f"compute=fp8: {PREFILL} has no such form"):
+        built(PREFILL, num_heads=16, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
 
 
 def test_parts_without_a_merge_are_refused():
@@ -226,6 +231,23 @@ def test_what_is_wrong_is_found(what, pattern, after, shape):
     changed = without(artifact, pattern, after, most=100)
     assert changed.code != artifact.code
     report = verify(changed, rows=1, topk=500, data="randn", modes=("latest",), **shape)
+    assert not (report.clean and report.right), what
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "pattern"),
+    [
+        ("P is not multiplied by its key's scale", "e4m3_row", r"v_mul_f32.*v\[WIDE"),
+        ("a scale of columns is left out", "v32", r"v_accvgpr_read_b32 v\[WIDE\+6\]"),
+        ("half of a word is stored twice", "e4m3", r"v_cvt_scalef32_pk_bf16.*op_sel"),
+        ("a row is not stored", "rope_aware", r"ds_write_b128 .* a\["),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_over_rows_of_e4m3_is_found(what, rows, pattern):
+    artifact = built(PREFILL, num_heads=8, rows=rows)
+    changed = without(artifact, pattern, "==== setup", most=100)
+    assert changed.code != artifact.code
+    report = verify(changed, rows=1, topk=300, data="randn", modes=("latest",), pattern="distinct")
     assert not (report.clean and report.right), what
 
 

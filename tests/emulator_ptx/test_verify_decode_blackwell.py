@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.codegen import build
-from mlagen.errors import ConfigError, MlagenError
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -32,6 +32,13 @@ CALL = ("q", "cache", "block_table", "cache_lengths")
 MODES = ("latest", "earliest", "random")
 # None, one, around one tile of 64 keys and two, and twice around the ring of tiles.
 LENGTHS = (0, 1, 63, 64, 65, 128, 129, 200, 330)
+STORED = [
+    {"cache_dtype": cache, "dtype": q}
+    for cache in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    for q in ("bf16", "fp8_e4m3", "fp8_rope_aware")
+    if cache == "fp8_rope_aware" or q != "fp8_rope_aware"
+][1:]  # the first is all bf16
+OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 
 
 @lru_cache(maxsize=64)
@@ -103,27 +110,20 @@ def test_parts_of_sequences(heads, split_keys):
     heads=st.integers(1, 128),
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
     q_len=st.integers(1, 8),
-    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]"]),
+    mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]", "chunked_causal[70]"]),
+    fields=st.sampled_from([{}, *STORED, OF_E4M3]),
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
 )
-def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
-    config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask)
+def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data):
+    config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask, **fields)
     check(built(config), lengths=tuple(lengths), split_keys=split_keys, data=data)
 
 
 def test_all_code_that_can_be_reached_is_checked():
     report = verify(built(MlaDecodeConfig(6, q_len=2)))
     assert report.passed, report.facts()
-
-
-STORED = [
-    {"cache_dtype": cache, "dtype": q}
-    for cache in ("bf16", "fp8_e4m3", "fp8_rope_aware")
-    for q in ("bf16", "fp8_e4m3", "fp8_rope_aware")
-    if cache == "fp8_rope_aware" or q != "fp8_rope_aware"
-][1:]  # the first is all bf16
 
 
 @pytest.mark.parametrize("fields", STORED, ids=str)
@@ -152,9 +152,6 @@ def test_kv_heads_of_e4m3(dtype, page_size):
     check(built(config), lengths=(1, 70, 130))
 
 
-OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
-
-
 @pytest.mark.parametrize("heads", [1, 24, 64, 128])
 @pytest.mark.parametrize("page_size", [1, 16, 64, 192])
 @pytest.mark.parametrize("data", ["realistic", "randn", "late_max"])
@@ -171,15 +168,14 @@ def test_products_of_e4m3_of_new_tokens(mask, kv_heads):
     check(built(config), lengths=(5, 40, 290), split_keys=128, data="late_max")
 
 
-@pytest.mark.parametrize("name", ["mla_decode_sm90", "mla_decode_gfx950"])
-def test_other_targets_have_no_products_of_e4m3(name):
-    with pytest.raises(MlagenError, match=r"(?s)compute=fp8.*mla_decode_sm100|sm_100a has"):
-        build(name, MlaDecodeConfig(8, **OF_E4M3))
+def test_gfx950_has_no_products_of_e4m3():
+    with pytest.raises(ConfigError, match=r"compute=fp8: mla_decode_gfx950 has no such form"):
+        build("mla_decode_gfx950", MlaDecodeConfig(8, **OF_E4M3))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 def test_products_of_e4m3_take_no_other_types(dtype):
-    with pytest.raises(ConfigError, match=f"compute=fp8 with dtype={dtype}, cache_dtype=bf16"):
+    with pytest.raises(ConfigError, match=f"compute=fp8 does not go with dtype={dtype}"):
         MlaDecodeConfig(8, dtype=dtype, compute="fp8")
 
 

@@ -32,7 +32,7 @@ PUBLIC = {
 # Tables: a schedule, and the instructions of a target. They read in one piece.
 TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
-    "schedules/mla_decode_sm90.py: mla_decode_sm90",
+    "schedules/shared/two_halves.py: two_halves",
     "schedules/shared/on_a_cta_pair.py: on_a_cta_pair",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/shared/streamed_prefill.py: streamed_prefill",

@@ -18,7 +18,7 @@ from mlagen.mutation.ptx.judge import PtxJudge
 from mlagen.mutation.ptx.mutant import Edit, PtxMutant
 from mlagen.ptx import read_ptx
 
-TEXT = decode(num_heads=16).text
+TEXT = decode((("keys_as_rows", 0),), num_heads=16).text
 # Items of 5, 3, 2, 1 and no tiles, some of them in part, whose maximum grows from tile to tile.
 CALLS = [((300, 192, 66, 1, 0), "late_max")]
 SAME = "the same"
@@ -287,7 +287,7 @@ EDITS = [
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[PtxJudge]:
-    artifact = decode(num_heads=16)
+    artifact = decode((("keys_as_rows", 0),), num_heads=16)
     runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ptx_judge, "RANDOM_RUNS", 1)

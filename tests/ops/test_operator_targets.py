@@ -19,8 +19,9 @@ from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
-from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.expected import compare
 from mlagen.request import build_artifact
@@ -163,7 +164,8 @@ def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
     schedule, _ = flash_mla.get_mla_metadata()
     sparse = (
         "mla_sparse_decode has no kernel for sm_100a, which GPU 0, NVIDIA Fake, is\n"
-        "  hint: mla_sparse_decode has kernels for sm_90a; for sm_100a there is mla_sparse_prefill"
+        "  hint: mla_sparse_decode has kernels for sm_90a, gfx950; for sm_100a there is "
+        "mla_sparse_prefill"
     )
     for call, words in (
         (lambda: decode_kernel(q, narrow, lists), sparse),
@@ -235,6 +237,28 @@ def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
             assert compare_lse(expected.lse, lse.array).passed
     kernels = [name for name, *_ in torch.launcher.calls]
     assert kernels == ["mla_decode_gfx950", "mla_decode_merge_gfx950"] * 2
+
+
+def test_amds_gpus_have_their_own_sparse_kernels(torch: Torch) -> None:
+    """Right by both oracles; split decode with its merge."""
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode, mla_sparse_prefill
+
+    rocm(torch, "gfx950:sramecc+:xnack-")
+    inputs: Any = mla_sparse_prefill_inputs(
+        MlaSparsePrefillConfig(8, rows="v32"), rows=2, topk=70, cache_rows=128, lengths=(70, 0)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    found = mla_sparse_prefill(*tensors, inputs.scale, topk_length=Tensor(inputs.topk_length))
+    right(torch.made[0], inputs, [x.array for x in found])
+    inputs = mla_sparse_decode_inputs(
+        MlaSparseDecodeConfig(8), batch=2, topk=140, cache_rows=256, lengths=(140, 0)
+    )
+    tensors = [Tensor(x) for x in (inputs.q, inputs.cache, inputs.indices)]
+    lengths = Tensor(inputs.topk_length)
+    found = mla_sparse_decode(*tensors, inputs.scale, topk_length=lengths, splits=2)
+    right(torch.made[1], inputs, [x.array for x in found], 2)
+    kernels = ["mla_sparse_prefill_gfx950", "mla_sparse_decode_gfx950", "mla_decode_merge_gfx950"]
+    assert [name for name, *_ in torch.launcher.calls] == kernels
 
 
 def test_amds_gpus_of_no_target(torch: Torch) -> None:

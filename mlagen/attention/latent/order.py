@@ -77,12 +77,14 @@ KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 # The same with smaller tiles, and gfx950's products.
 BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)
 
-# The same with tiles of 64 keys.
+# BY_WAVES with tiles of 64 keys.
 BY_WAVES_64 = replace(BY_WAVES, tile=64)
 
 # BY_WAVES with products of half as many numbers, and an M that seldom moves.
 BY_WIDE_WAVES = replace(BY_WAVES, depth=16, slack=8)
-BY_WIDE_WAVES_64 = replace(BY_WIDE_WAVES, tile=64)
+
+# Both; some products add 64 numbers, which also bounds those that add them in several steps.
+BY_WIDE_WAVES_64 = replace(BY_WIDE_WAVES, tile=64, depth=64)
 
 # KEYS_AS_ROWS with an M that seldom moves, as sums in tensor memory are far from who scales them.
 SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)

@@ -255,8 +255,9 @@ class MlaDecodeKind(Kind):
         if config.compute == "fp8":
             lengths += (9 * tile + 9,)  # a ring of four tiles turns twice
         late: tuple[int, ...] = (3, 4 * TILE + 4)
-        if tile < TILE:  # tiles that end where the plan's do not: whole ones too
+        if tile < TILE:  # tiles that end where the plan's do not
             late += (tile * 2, tile * 3)
+        if order.running:  # by waves, code that masks is passed by where a tile is whole
             lengths += tuple(tile * n for n in range(1, most + 2))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.cut_at_start:

@@ -21,7 +21,7 @@ from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
 from mlagen.families.mla_sparse.kept import Kept
 from mlagen.family import Builder
-from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
+from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
@@ -123,8 +123,8 @@ class MlaSparseKernel:
             )
         self.artifact = artifact
         self.config: Any = self.problem.from_fields(manifest.problem)
-        usual = EmulatedLauncher if manifest.target == "gfx950" else CudaLauncher
-        self.launcher: Launcher = launcher if launcher is not None else usual()
+        usual = launcher if launcher is not None else gpu_launcher(manifest.target)
+        self.launcher: Launcher = usual
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._grid = tuple(each.size for each in manifest.grid)
         self._arguments = {arg.name for arg in manifest.args}
@@ -155,8 +155,9 @@ class MlaSparseKernel:
             report = launch()
             if report is None:
                 assert isinstance(launch, PreparedLaunch)
+                assert isinstance(self.launcher, GpuLauncher)
                 seconds = time.perf_counter() - started
-                report = LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds)
+                report = LaunchReport(self.launcher.kind, launch.grid, launch.block, seconds)
             reports.append(report)
         output, lse, max_logits = (*outputs, None)[:3]
         return MlaSparseRun(output, lse, max_logits, tuple(reports))

@@ -19,9 +19,12 @@ from mlagen.families.mla_sparse.rows import format_of
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 KERNELS = {
     "mla_sparse_prefill": {
-        "sm_90a": "mla_sparse_prefill_sm90", "sm_100a": "mla_sparse_prefill_sm100"
+        "sm_90a": "mla_sparse_prefill_sm90", "sm_100a": "mla_sparse_prefill_sm100",
+        "gfx950": "mla_sparse_prefill_gfx950",
     },
-    "mla_sparse_decode": {"sm_90a": "mla_sparse_decode_sm90"},
+    "mla_sparse_decode": {
+        "sm_90a": "mla_sparse_decode_sm90", "gfx950": "mla_sparse_decode_gfx950"
+    },
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """How queries of every stored type come to lie in a lane's registers on gfx950, as operand B of
 S^T = K Q^T.
 
-A lane has 8 columns of each step of its row. They are loaded in one piece, or in two where K's
-fragments have them in two; what is stored in e4m3 and multiplied in bf16 is converted where it was
-loaded, exactly.
+A lane has 8 columns of each step of its row, or of several steps that are one product. They are
+loaded in as many pieces as K's fragments have them in; what is stored in e4m3 and multiplied in
+bf16 is converted where it was loaded, exactly.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ Converted = tuple[Regs, Regs, int]  # register of two bf16, register of four e4m
 @dataclass(frozen=True, slots=True)
 class Columns:
     """`count` columns of a row that are stored and multiplied alike: the types of the cache's and
-    of the queries' numbers. A fragment of K has a lane's columns in so many `pieces`."""
+    of the queries' numbers. A product adds `joined` steps of the wave's shape; a fragment of K has
+    a lane's columns of it in so many `pieces`."""
 
     count: int
     key: str
     query: str
     pieces: int = 1
+    joined: int = 1
 
     @property
     def product(self) -> str:
@@ -41,7 +43,11 @@ class Columns:
     @property
     def registers(self) -> int:
         """Registers of a step's operand."""
-        return OWN * ELEMENT_BYTES[self.product] // DWORD
+        return OWN * self.joined * ELEMENT_BYTES[self.product] // DWORD
+
+    def steps(self, shape: Shape) -> int:
+        """Products that add all of the columns."""
+        return self.count // (shape.step * self.joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ def query_columns(k: MlaDecodeConfig) -> tuple[Columns, ...]:
 
 def query_registers(columns: Sequence[Columns], shape: Shape) -> int:
     """Registers that a row's columns take in a lane."""
-    return sum(run.count // shape.step * run.registers for run in columns)
+    return sum(run.steps(shape) * run.registers for run in columns)
 
 
 def query_of(columns: Sequence[Columns], shape: Shape, registers: Regs) -> Query:
@@ -91,14 +97,15 @@ def query_of(columns: Sequence[Columns], shape: Shape, registers: Regs) -> Query
     at = byte = 0
     for run in columns:
         element = ELEMENT_BYTES[run.query]
-        for step in range(run.count // shape.step):
+        depth, own = shape.step * run.joined, OWN * run.joined
+        for step in range(run.steps(shape)):
             operand = registers[at : at + run.registers]
-            loaded = OWN * element // DWORD
+            loaded = own * element // DWORD
             # At the operand's end, where it is converted from front to back.
             stored = operand[run.registers - loaded :]
-            width = OWN * element // run.pieces
+            width = own * element // run.pieces
             for piece in range(run.pieces):
-                column = shape.step * step + shape.step // run.pieces * piece
+                column = depth * step + depth // run.pieces * piece
                 into = stored.part(piece, width // DWORD)
                 loads.append(QueryLoad(into, width, byte + element * column))
             if run.query != run.product:

@@ -46,10 +46,12 @@ class Stored:
     def columns(self) -> tuple[Columns, ...]:
         """A row's columns: those of one type, or latent and rotary ones."""
         k = self.k
-        if not k.rope_aware:
-            return (Columns(k.d_qk, E4M3, k.dtype),)
         latent, rotary = (E4M3, BF16) if k.rope_aware_queries else (k.dtype, k.dtype)
-        return Columns(k.d_v, E4M3, latent), Columns(k.d_rope, BF16, rotary, pieces=2)
+        # With 32 rows one instruction adds four steps of e4m3.
+        joined = 4 if latent == E4M3 and self.shape.rows > GROUP else 1
+        if not k.rope_aware:
+            return (Columns(k.d_qk, E4M3, latent, joined, joined),)
+        return Columns(k.d_v, E4M3, latent, joined, joined), Columns(k.d_rope, BF16, rotary, 2)
 
     @property
     def spans(self) -> int:
@@ -152,7 +154,7 @@ class Stored:
         its operand, each an area and a fragment of that."""
         area = step = 0
         for run in self.columns:
-            in_area = SPAN // ELEMENT_BYTES[run.key] // self.shape.step
+            in_area = SPAN // ELEMENT_BYTES[run.key] // (self.shape.step * run.joined)
             for _ in range(run.count * ELEMENT_BYTES[run.key] // SPAN):
                 for at in range(in_area):
                     for block in range(self.key_blocks):

@@ -31,7 +31,7 @@ from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
 
 Place = tuple[Regs, int]  # address and offset of a read
 # By rows of a wave.
-E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8", 32: "v_mfma_f32_32x32x16_fp8_fp8"}
+E4M3_MFMA = {16: "v_mfma_f32_16x16x32_fp8_fp8", 32: "v_mfma_f32_32x32x64_f8f6f4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class StoredDecode(Decode):
 
     def _key_products(self) -> list[Product]:
         shape, queries = self.shape, self.operands["query"].operands
-        types = [run for run in self.stored.columns for _ in range(run.count // shape.step)]
+        types = [run for run in self.stored.columns for _ in range(run.steps(shape))]
         found = []
         for step, block, reads in self.stored.key_reads():
             target = self.tiles["S"].regs().part(block, shape.result)

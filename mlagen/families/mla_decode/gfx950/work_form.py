@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import WAVES, signature
+from mlagen.families.mla_decode.gfx950.form import VECTOR, WAVES, signature
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Entry, Space
 
@@ -54,6 +55,8 @@ def work_form_of(k: MlaDecodeConfig, s: Space) -> WorkForm:
     return WorkForm(bool(persistent), aiter)
 
 
+Access = Literal["read", "write", "value"]
+
 # ---- AITER's arguments --------------------------------------------------------------------------
 
 # Byte, name here, kind, access, type. Names that differ there: partial_o is ptr_R, partial_lse
@@ -61,7 +64,7 @@ def work_form_of(k: MlaDecodeConfig, s: Space) -> WorkForm:
 # q_stride s_Q_Bs, page_stride s_Bs, qo_indptr ptr_QTP, work_meta_data ptr_STP, o ptr_RP, lse
 # ptr_LSEP, world s_cp_world_size. Scales of e4m3 are there where the problem has them.
 # Source: mla_decode_stage1_asm_fwd in AITER's csrc/py_itfs_cu/asm_mla.cu (commit e404860).
-_AITER: tuple[tuple[int, str, Kind, str, str], ...] = (
+_AITER: tuple[tuple[int, str, Kind, Access, str], ...] = (
     (0x00, "partial_o", "pointer", "write", "fp32"),
     (0x10, "partial_lse", "pointer", "write", "fp32"),
     (0x20, "q", "pointer", "read", ""),
@@ -101,7 +104,14 @@ def aiter_signature(k: MlaDecodeConfig) -> Signature:
     left_out = {name for name, element in (("q_scale", k.dtype), ("kv_scale", k.cache_dtype))
                 if element == "bf16"}  # fmt: skip
     arguments = [
-        Argument(name, offset, kind, access, types.get(name, dtype))  # type: ignore[arg-type]
+        Argument(
+            name,
+            offset,
+            kind,
+            access,
+            types.get(name, dtype),
+            align=VECTOR if types.get(name) == "fp8_e4m3" else 1,
+        )
         for offset, name, kind, access, dtype in _AITER
         if name not in left_out
     ]

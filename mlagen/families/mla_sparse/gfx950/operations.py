@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.division import Divider
-from mlagen.attention.prefill.gfx950.float_literals import LOG2E, hex_float
 from mlagen.dsl import Binding, Signature, Tile, Value
-from mlagen.families.mla_decode.gfx950.form import BF16, WAVES
+from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import (
@@ -26,7 +25,7 @@ from mlagen.families.mla_sparse.gfx950.form import (
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 OWN = (
-    "item", "lanes", "load_queries", "copy", "fetch", "convert", "load_scales", "scale_scores",
+    "item", "lanes", "copy", "fetch", "convert", "load_scales", "scale_scores",
     "exponent_scaled", "find_rows", "load_list", "mask", "maximum_seldom", "normalise",
     "store_partial", "store",
 )  # fmt: skip
@@ -130,10 +129,6 @@ class Sparse(Decode):
             "split": self.entry.group[1],
             "group_shift": (groups - 1).bit_length(),
             "infinity": MINUS_INFINITY,
-            "query_bytes": k.d_qk * (BF16 if k.dtype == "bf16" else 1),
-            "e4m3_queries": k.dtype != "bf16",
-            "kv_scale": self.arguments["kv_scale"] if k.rows == "e4m3" else None,
-            "log2e": hex_float(LOG2E),
         }
 
     # ---- once a tile ----------------------------------------------------------------------------

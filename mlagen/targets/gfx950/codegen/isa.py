@@ -107,7 +107,7 @@ def _table() -> dict[str, Spec]:
     add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
-    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16 v_mfma_f32_32x32x16_fp8_fp8", passes=8)
+    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
     add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16 v_mfma_f32_16x16x32_fp8_fp8", passes=4)
     # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
     add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)

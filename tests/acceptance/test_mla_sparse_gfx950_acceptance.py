@@ -1,0 +1,45 @@
+"""Published shapes of sparse prefill and decode on gfx950, in the emulator."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from sparse_acceptance import check_prefill
+from sparse_published import HEADS, TOPK
+
+from mlagen.artifact import Artifact
+from mlagen.request import build_artifact
+from mlagen.verify import verify
+
+pytestmark = pytest.mark.acceptance
+
+
+@lru_cache(maxsize=2)
+def kernel(which: str, **fields: Any) -> Artifact:
+    return build_artifact(f"mla_sparse_{which}_gfx950", fields, {})
+
+
+@pytest.mark.parametrize("topk", TOPK)
+@pytest.mark.parametrize("heads", HEADS)
+def test_prefill(heads: int, topk: int) -> None:
+    check_prefill(kernel("prefill", num_heads=heads), topk)
+
+
+@pytest.mark.parametrize("q_len", [1, 2, 4, 8])
+@pytest.mark.parametrize("extra_topk", [0, 32, 192])
+@pytest.mark.parametrize(("topk", "keys"), [(32, 5), (64, 64), (256, 130), (256, 256), (128, 0)])
+@pytest.mark.parametrize("rows", ["bf16", "e4m3_block128"])
+@pytest.mark.parametrize("heads", [16, 64])
+def test_decode(heads: int, rows: str, topk: int, keys: int, extra_topk: int, q_len: int) -> None:
+    """Lists with fewer keys than places, with and without a second cache, whole and in parts; with
+    sinks."""
+    fields = {"num_heads": heads, "rows": rows, "q_len": q_len, "extra": extra_topk > 0}
+    artifact = kernel("decode", **fields)
+    shape: dict[str, Any] = {"batch": 2, "topk": topk, "lengths": (keys, topk)}
+    if extra_topk:
+        shape |= {"extra_topk": extra_topk, "extra_lengths": (extra_topk, extra_topk // 2)}
+    for splits in (1, 2):
+        report = verify(artifact, splits=splits, pattern="distinct", **shape)
+        assert report.passed, report.facts()
