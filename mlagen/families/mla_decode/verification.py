@@ -259,6 +259,8 @@ class MlaDecodeKind(Kind):
         order = order_of(artifact)
         tile = order.tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
+        if config.compute == "fp8":
+            lengths += (9 * tile + 9,)  # a ring of four tiles turns twice
         late: tuple[int, ...] = (3, 4 * TILE + 4)
         if tile < TILE:  # tiles that end where the plan's do not
             late += (tile * 2, tile * 3)
