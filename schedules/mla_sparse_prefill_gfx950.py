@@ -6,7 +6,7 @@ to 128 (`schedules/shared/wide_listed_rows.py`).
 
 from mlagen.dsl import schedule
 from mlagen.families.mla_decode.gfx950.shape import ROWS_32
-from mlagen.families.mla_sparse.gfx950.form import refuse, wave_rows
+from mlagen.families.mla_sparse.gfx950.form import rows_of
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.schedules.shared.fed_rows import fed_rows
 from mlagen.schedules.shared.listed_rows import listed_rows
@@ -15,8 +15,7 @@ from mlagen.schedules.shared.wide_listed_rows import wide_listed_rows
 
 @schedule(problem=MlaSparsePrefillConfig, target="gfx950")
 def mla_sparse_prefill_gfx950(k, s):
-    refuse(k)
-    rows = s.choice("rows", *wave_rows(k), comment="heads of a wave; a workgroup has 4")
+    rows = rows_of(k, s)
     if k.rows != "bf16":
         fed_rows(k, s)
     elif rows == ROWS_32.rows:

@@ -15,14 +15,16 @@ rows that pass through registers on their way to LDS.
 The slot that a tile is stored in is that of the tile before this one. The waits are derived.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, tiles
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.fed import FedSparse
 from mlagen.families.mla_sparse.gfx950.stored import Stored
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
 
 
+@schedule(problem=MlaSparseDecodeConfig, target="gfx950")
 def fed_rows(k, s):
     # Positions of keys take the registers of a fragment.
     bands = (3, 2) if getattr(k, "causal", False) else (4, 3, 2)

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from sparse_calls import given, right
 
 import mlagen
 from mlagen.attention.prefill.exact import exact
@@ -23,6 +24,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded as decode_rounded
 from mlagen.families.mla_decode.verification import order_of
+from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip import TARGETS
 from mlagen.problem.expected import compare
@@ -222,3 +224,65 @@ def test_decode_as_an_operator() -> None:
     out, lse = mla_decode(*tensors, inputs.scale, plan=plan)
     kernel = mlagen.build("mla_decode_gfx950", num_heads=24, q_len=2)
     assert decode_is_right(kernel, inputs, plan.splits, out, lse)
+
+
+# ---- sparse MLA -----------------------------------------------------------------------------
+
+LISTED = (0, 1, 33, 130, 700)
+SPARSE_FORMS = pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_heads": 12},
+        {"num_heads": 128},
+        {"num_heads": 64, "rows": "v32"},
+        {"num_heads": 16, "rows": "e4m3_row", "dtype": "fp8_e4m3"},
+    ],
+    ids=lambda fields: ", ".join(f"{name}={value}" for name, value in fields.items()),
+)
+
+
+def sparse_tensors(inputs: Any) -> dict[str, Any]:
+    """Its arrays on the GPU, and its numbers."""
+    return {
+        name: cuda(x) if isinstance(x, np.ndarray) else x for name, x in given(inputs).items()
+    }  # fmt: skip
+
+
+def on_host(tensor: Any) -> np.ndarray:
+    """A copy; bf16 as numpy has it."""
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).cpu().numpy().view(ml_dtypes.bfloat16)
+    return tensor.cpu().numpy()
+
+
+@SPARSE_FORMS
+def test_sparse_prefill(fields: dict[str, Any]) -> None:
+    kernel = mlagen.build("mla_sparse_prefill_gfx950", **fields)
+    inputs = mla_sparse_prefill_inputs(
+        kernel.config, rows=len(LISTED), topk=700, lengths=LISTED, cache_rows=2048, page_size=8
+    )
+    outputs = kernel(**sparse_tensors(inputs), checked=True)
+    right(kernel, inputs, [on_host(x) for x in outputs])
+
+
+@pytest.mark.parametrize("more", [{}, {"q_len": 2, "causal": True, "extra": True}], ids=["", "all"])
+@SPARSE_FORMS
+def test_sparse_decode(fields: dict[str, Any], more: dict[str, Any]) -> None:
+    """Whole, in parts, and prepared; and a thousand calls give the bits of the first."""
+    import torch
+
+    kernel = mlagen.build("mla_sparse_decode_gfx950", **fields, **more)
+    second = {"extra_topk": 70, "extra_lengths": (70, 0, 33, 7, 64)} if more else {}
+    inputs = mla_sparse_decode_inputs(
+        kernel.config, batch=len(LISTED), topk=700, lengths=LISTED, cache_rows=2048, **second
+    )
+    tensors = sparse_tensors(inputs)
+    for splits in (1, 5):
+        outputs = kernel(**tensors, splits=splits, checked=True)
+        right(kernel, inputs, [on_host(x) for x in outputs], splits)
+        step = kernel.prepare(**tensors, splits=splits)
+        for _ in range(1000):
+            step()
+        assert torch.equal(step.output.view(torch.int16), outputs[0].view(torch.int16))

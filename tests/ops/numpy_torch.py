@@ -96,6 +96,13 @@ def empty(shape: Any, dtype: str, device: Any = None) -> Tensor:
     return Tensor(ones.view(DTYPES[dtype]))
 
 
+def from_numpy(array: Any) -> Tensor:
+    """As torch's: of numpy's own types alone."""
+    if array.dtype.kind == "V":
+        raise TypeError(f"can't convert np.ndarray of type {array.dtype}")
+    return Tensor(array)
+
+
 class Emulating:
     """A launcher of such tensors. `calls`: kernels that it launched, their scalars and sizes."""
 
@@ -125,7 +132,7 @@ class Library:
 def made() -> Any:
     """The module."""
     torch = SimpleNamespace(
-        Tensor=Tensor, empty=empty, from_numpy=Tensor, fakes={},
+        Tensor=Tensor, empty=empty, from_numpy=from_numpy, fakes={},
         ops=SimpleNamespace(mlagen=SimpleNamespace()), Tag=SimpleNamespace(pt2_compliant_tag=0),
         **{name.removeprefix("torch."): name for name in DTYPES},
     )  # fmt: skip

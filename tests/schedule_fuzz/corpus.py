@@ -101,6 +101,12 @@ def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **m
     return Case(name, "gfx950", path, table, problem, calls, **more)
 
 
+def _listed(name: str, table: str, config: Any, *calls: Call, **more: Any) -> Case:
+    """A table of sparse MLA on gfx950, of prefill's or of decode's problem."""
+    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": type(config), **more}
+    return Case(name, "gfx950", path, table, config.to_fields(), calls, **more)
+
+
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
     target = "sm_90a" if function.endswith("sm90") else "gfx950"
     return Case(function, target, HERE / f"schedules/{path}", function, {}, calls, **more)
@@ -151,6 +157,22 @@ SPARSE_WIDE = (
 SPARSE_EXTRA = (
     Call({"batch": 5, "topk": 130, "lengths": (0, 65, 130, 128, 1), "extra_topk": 130,
           "extra_lengths": (130, 0, 64, 130, 0), "page_size": 8}, "realistic"),
+)  # fmt: skip
+# Of tiles of 32 keys, on gfx950.
+LISTED_32 = (0, 1, 32, 33, 64, 100, 160, 200)
+BANDS = ((6, 4, 2),)  # what `listed_rows` is told beside the problem
+LISTED_PREFILL = (
+    Call({"rows": len(LISTED_32), "topk": 200, "lengths": LISTED_32}, "realistic"),
+    Call({"rows": 2, "topk": 170}, "late_max"),
+)
+LISTED_DECODE = (
+    Call({"batch": len(LISTED_32), "topk": 200, "lengths": LISTED_32}, "realistic"),
+    Call({"batch": 1, "topk": 330, "splits": 3, "page_size": 8}, "late_max"),
+)
+LISTED_EXTRA = (
+    Call({"batch": 5, "topk": 70, "lengths": (0, 33, 70, 64, 1), "extra_topk": 70,
+          "extra_lengths": (70, 0, 32, 70, 0), "page_size": 8}, "realistic"),
+    Call({"batch": 1, "topk": 130, "extra_topk": 100, "splits": 3}, "late_max"),
 )  # fmt: skip
 
 
@@ -213,6 +235,19 @@ CASES: tuple[Case, ...] = (
             {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3"},
             Call({"lengths": (1, 64, 65, 200)}, "late_max"),
             Call({"lengths": (0, 410)}, "realistic"), share=0.4),
+    _listed("mla_sparse_prefill_gfx950", "listed_rows", MlaSparsePrefillConfig(16),
+            *LISTED_PREFILL, given=BANDS, share=0.4),
+    _listed("mla_sparse_decode_gfx950", "listed_rows",
+            MlaSparseDecodeConfig(16, extra=True, causal=True), *LISTED_EXTRA, given=((4, 2),),
+            share=0.4),
+    _listed("mla_sparse_prefill_gfx950 wide", "wide_listed_rows", MlaSparsePrefillConfig(65),
+            *LISTED_PREFILL, share=0.4),
+    _listed("mla_sparse_decode_gfx950 wide", "wide_listed_rows", MlaSparseDecodeConfig(65),
+            *LISTED_DECODE, share=0.4),
+    _listed("mla_sparse_prefill_gfx950 e4m3", "fed_rows",
+            MlaSparsePrefillConfig(16, rows="e4m3_row"), *LISTED_PREFILL, share=0.4),
+    _listed("mla_sparse_decode_gfx950 v32", "fed_rows",
+            MlaSparseDecodeConfig(16, rows="v32", causal=True), *LISTED_DECODE, share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),

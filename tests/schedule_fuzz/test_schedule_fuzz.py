@@ -27,6 +27,8 @@ SLICE = {
     "mla_sparse_prefill_sm100 pair": 3, "mla_sparse_prefill_sm100 block v32": 2,
     "mla_decode_gfx950": 3, "mla_decode_gfx950 wide": 3, "mla_decode_gfx950 several": 2,
     "mla_decode_gfx950 aiter": 2, "mla_decode_gfx950 e4m3": 3,
+    "mla_sparse_prefill_gfx950": 2, "mla_sparse_decode_gfx950 wide": 2,
+    "mla_sparse_prefill_gfx950 e4m3": 2, "mla_sparse_decode_gfx950 v32": 2,
     "mla_decode_sm100": 3, "mla_decode_merge_sm100": 3,
 }  # fmt: skip
 SEEDS = 100_000

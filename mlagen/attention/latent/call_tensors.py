@@ -29,7 +29,7 @@ class Memory(Protocol):
     """Where a plan's own tensors come from."""
 
     def upload(self, array: npt.NDArray[Any]) -> Any:
-        """A tensor on the GPU with this content, int32 or fp32, there when this returns."""
+        """A tensor on the GPU with this content, int32, fp32 or bf16, there when this returns."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -58,6 +58,9 @@ class TorchMemory:
                 "the first call of a shape makes tensors, which a graph cannot capture",
                 hint="call once before the capture, as a warm-up",
             )
+        if array.dtype == ELEMENT_TYPES["bf16"]:  # torch takes no such array, but its bits
+            bits = self.torch.from_numpy(array.view(np.int16)).to(self.device)
+            return bits.view(self.torch.bfloat16)
         return self.torch.from_numpy(array.copy()).to(self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:

@@ -8,6 +8,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.gfx950.dsl import Space
 
 Problem = MlaSparsePrefillConfig | MlaSparseDecodeConfig
 # Rows of a pool, bytes of one with what follows it, and where pages begin (`Paging`).
@@ -26,21 +27,23 @@ def is_decode(k: Problem) -> bool:
     return isinstance(k, MlaSparseDecodeConfig)
 
 
-def refuse(k: Problem) -> None:
-    """ConfigError where there is no kernel for the problem on gfx950."""
-    name = "mla_sparse_decode_gfx950" if is_decode(k) else "mla_sparse_prefill_gfx950"
-    if getattr(k, "compute", "bf16") != "bf16":
-        raise ConfigError(
-            f"compute=fp8: {name} has no such form",
-            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
-        )
-
-
 def wave_rows(k: Problem) -> tuple[int, ...]:
     """Heads that a wave may have, the usual number first: as few as let one workgroup have all."""
     if k.rows != "bf16":  # which wait in the registers that 32 heads would take
         return (16,)
     return (16, 32) if k.num_heads <= 16 * WAVES else (32, 16)
+
+
+def rows_of(k: Problem, s: Space) -> int:
+    """The knob: heads of a wave. ConfigError for products that there are none of."""
+    if getattr(k, "compute", "bf16") != "bf16":
+        name = "mla_sparse_decode_gfx950" if is_decode(k) else "mla_sparse_prefill_gfx950"
+        raise ConfigError(
+            f"compute=fp8: {name} has no such form",
+            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
+        )
+    rows: int = s.choice("rows", *wave_rows(k), comment="heads of a wave; a workgroup has 4")
+    return rows
 
 
 def signature(k: Problem) -> Signature:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.dsl import Binding, Signature, Tile, Value
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import Shape
@@ -20,6 +21,7 @@ from mlagen.families.mla_sparse.gfx950.form import (
     Problem,
     has,
     is_decode,
+    rows_of,
     signature,
 )
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
@@ -42,6 +44,9 @@ class Sparse(Decode):
 
     def __init__(self, k: Problem, s: Space, entry: Entry, ring: Ring, shape: Shape) -> None:
         super().__init__(k, s, entry, ring, shape)
+        rows = rows_of(k, s)
+        if rows != shape.rows:  # the host counts workgroups by the knob
+            raise ConfigError(f"rows={rows}: this table is that of {shape.rows} heads a wave")
         block = s.registers.block
         what = "index of the key that this lane has in the mask"
         self.listed = block("LISTED", 1, what, slots=self.list_slots, align=1)
