@@ -29,12 +29,13 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave,
 def wide_e4m3_rows(k, s):
     stored = Stored.of(k, s, ROWS_32)
     slots = s.choice("slots", 4, comment="tiles in LDS: how far the DMA runs ahead")
-    band = s.choice("band", 16, 8, comment="reads of K, and of V, in registers")
+    band = s.choice("band", 16, 8, comment="8 bytes each of K, and of V, in registers")
     form, ahead = work_form_of(k, s), slots - 1
 
-    # LDS: 64 bytes of all keys after another. Bits 6..10 are a key's number in 32.
-    area = Subtiled(KEYS, SPAN, 32, SPAN, Xor((8, 9, 10), (4, 5, 5)))
-    reads = Reads([stored.key_fragments()] * stored.spans, 8, "keys x columns, by ds_read_b64")
+    # LDS: 64 bytes of all keys after another. Bits 6..9 are a key's number in 16.
+    area = Subtiled(KEYS, SPAN, 32, SPAN, Xor((8, 9), (4, 5)))
+    fragments = [stored.key_fragments()] * stored.spans
+    reads = Reads(fragments, stored.key_read, "keys x columns, by ds_read_b128")
     KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * stored.spans, reads=reads)
 
     # Of 256 vector registers a lane, 4 temporaries, these, 24 or so of row state and addresses; and
@@ -43,10 +44,10 @@ def wide_e4m3_rows(k, s):
     s.registers.tile(
         "S", stored.score_registers, "scores S^T = K Q^T, then P at its start", slots=2
     )
-    s.registers.tile("O", 144, "output accumulator O^T, its first 288 columns")
-    s.registers.tile("OA", 112, "its last 224 columns", file="a")
+    s.registers.tile("O", 160, "output accumulator O^T, its first 320 columns")
+    s.registers.tile("OA", 96, "its last 192 columns", file="a")
     s.registers.tile("Q", stored.query_registers, "queries", file="a")
-    what = f"{band} reads on their way to their products"
+    what = f"{band} times 8 bytes on their way to their products"
     s.registers.tile("KB", 2 * band, f"K: {what}", file="a")
     s.registers.tile("VB", 2 * band, f"V: {what}", file="a")
 

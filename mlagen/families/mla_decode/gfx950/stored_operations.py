@@ -17,6 +17,7 @@ from typing import Any, Literal
 from mlagen.dsl import Access, Binding, Operation, Tile, Value
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.queries import (
+    DWORD,
     E4M3,
     Columns,
     Converted,
@@ -159,6 +160,13 @@ class StoredDecode(Decode):
                 found.append(Product((place,), True, shape.mfma, target, b, target))
         return found
 
+    def _read_of(self, band: str) -> tuple[str, int]:
+        """A read from LDS of a band, and the registers that it takes."""
+        if band == "VB":
+            return "ds_read_b64_tr_b8", PAIR
+        width = self.stored.key_read
+        return f"ds_read_b{8 * width}", width // DWORD
+
     def _key_place(self, area: int, number: int) -> Place:
         base, offset = self.ring.areas[area].plan.reads[number]
         return self._addresses("key")[base], self.ring.areas[area].start + offset
@@ -174,7 +182,7 @@ class StoredDecode(Decode):
 
         def context(at: Binding) -> dict[str, Any]:
             fed = list(self._fed(band, products(self.tiles["S"].regs(at.phase))))
-            return {"mnemonic": _MNEMONICS[band], "products": fed}
+            return {"mnemonic": self._read_of(band)[0], "products": fed}
 
         return self._record(
             name, tile, context, template="stored_products", access=self._read(tile), **more
@@ -188,16 +196,17 @@ class StoredDecode(Decode):
         wide = self.tiles["WIDE"].regs() if convert else held
         places = [place for product in products for place in product.reads]
         first = [0, *accumulate(len(product.reads) for product in products)]
-        begun, issued = 0, len(held) // PAIR
+        width = self._read_of(band)[1]
+        begun, issued = 0, len(held) // width
         for n, product in enumerate(products):
             conversions: list[Converted] = []
             while begun < min(n + AHEAD, len(products)):
                 if products[begun].converted:
-                    raw = _ring(held, first[begun], first[begun + 1])
+                    raw = _ring(held, width, first[begun], first[begun + 1])
                     conversions += widened(wide.part(begun % AHEAD, FRAGMENT), raw)
                 begun += 1
             following = n + 1 < len(products) and products[n + 1].converted
-            room = first[n + 2 if following else n + 1] + len(held) // PAIR
+            room = first[n + 2 if following else n + 1] + len(held) // width
             room = min(room, len(places))
             yield {
                 "converted": conversions,
@@ -205,11 +214,12 @@ class StoredDecode(Decode):
                 "target": product.target,
                 "a": wide.part(n % AHEAD, FRAGMENT)
                 if product.converted
-                else _ring(held, first[n], first[n + 1]),
+                else _ring(held, width, first[n], first[n + 1]),
                 "b": product.b,
                 "c": product.c,
                 "refill": [
-                    (_ring(held, read, read + 1), *places[read]) for read in range(issued, room)
+                    (_ring(held, width, read, read + 1), *places[read])
+                    for read in range(issued, room)
                 ],
             }
             issued = room
@@ -241,9 +251,8 @@ class StoredDecode(Decode):
     def _first(self, name: str, band: str, plan: ReadPlan, products: Products) -> Any:
         """This tile's addresses, and the first reads."""
         held = self.tiles[band].regs()
-        places = [
-            place for product in products(self.tiles["S"].regs()) for place in product.reads
-        ]
+        mnemonic, width = self._read_of(band)
+        places = [place for product in products(self.tiles["S"].regs()) for place in product.reads]
 
         def context(at: Binding) -> dict[str, Any]:
             return {
@@ -251,10 +260,10 @@ class StoredDecode(Decode):
                 "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
-                "mnemonic": _MNEMONICS[band],
+                "mnemonic": mnemonic,
                 "reads": [
-                    (_ring(held, n, n + 1), *place)
-                    for n, place in enumerate(places[: len(held) // PAIR])
+                    (_ring(held, width, n, n + 1), *place)
+                    for n, place in enumerate(places[: len(held) // width])
                 ],
             }
 
@@ -276,10 +285,7 @@ class StoredDecode(Decode):
         }
 
 
-_MNEMONICS = {"KB": "ds_read_b64", "VB": "ds_read_b64_tr_b8"}
-
-
-def _ring(held: Regs, first: int, stop: int) -> Regs:
-    """The registers of reads first .. stop - 1, which a band takes in turn."""
-    at = PAIR * first % len(held)
-    return held[at : at + PAIR * (stop - first)]
+def _ring(held: Regs, width: int, first: int, stop: int) -> Regs:
+    """The registers of reads first .. stop - 1, of `width` each, which a band takes in turn."""
+    at = width * first % len(held)
+    return held[at : at + width * (stop - first)]
