@@ -281,7 +281,7 @@ def test_weights_are_packed_relative_to_their_bias(pattern, rows):
     artifact = built(config_of(OF_E4M3, 16), rows=rows)
     changed = without(artifact, lines_of(artifact, pattern, after=".text"))
     report = verify(changed, lengths=(700,), modes=("latest",))
-    assert report.clean and not report.right
+    assert not report.right
 
 
 @pytest.mark.parametrize("factor", ["S", "P"])
