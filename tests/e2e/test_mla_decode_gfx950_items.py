@@ -23,9 +23,10 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import order_of
+from mlagen.families.mla_decode.verification import KIND, order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.problem.expected import compare
 from mlagen.verify import verify
@@ -128,6 +129,16 @@ def test_rope_aware_rows_in_several_items():
 def test_all_code_that_can_be_reached_is_checked(knobs):
     report = verify(built(MlaDecodeConfig(6, q_len=2), knobs))
     assert report.passed, report.facts()
+
+
+@FORMS
+def test_a_trial_plans_its_items(knobs):
+    """What runs a trial without planning it, as the cycle model does, gets items too."""
+    artifact = built(MlaDecodeConfig(16), knobs)
+    made = KIND.inputs({"num_heads": 16}, data="realistic", seed=0, lengths=(70, 33))
+    outputs, report = KIND.trial(made).run(artifact, EmulatedLauncher())
+    assert not report.emulation.findings
+    assert np.isfinite(outputs["o"].astype(np.float32)).all()
 
 
 # ---- the plan's items -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ PUBLIC = {
     "mlagen/attention/prefill/made_up.py: __call__",
     "mlagen/attention/prefill/plan.py: plan_work",
     "mlagen/families/mha_prefill/kernel.py: mha_call",
-    "mlagen/families/mla_decode/aiter_kernel.py: aiter_call",
+    "mlagen/families/mla_decode/aiter_call.py: aiter_call",
     "mlagen/families/mla_decode/call.py: decode_call",
     "mlagen/families/mla_decode/torch_operators.py: mla_decode",
     "mlagen/families/mla_prefill/kernel.py: mla_prefill_call",

@@ -295,6 +295,6 @@ def test_launched_raw_with_other_heads_nothing_is_stored(standin: StandIn, aiter
 
 
 def type_of_call(given: dict[str, Any]) -> Any:
-    from mlagen.families.mla_decode.aiter_kernel import aiter_call as made
+    from mlagen.families.mla_decode.aiter_call import aiter_call as made
 
     return made(**given)

@@ -11,7 +11,7 @@ import pytest
 from numpy_torch import DTYPES, Emulating, Tensor, installed
 from sparse_calls import artifact, right
 
-from mlagen.attention.latent.order import BY_WAVES
+from mlagen.attention.latent.order import BY_WAVES, HOPPER_E4M3
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
@@ -152,6 +152,28 @@ def test_dense_decode_of_two_gpus(torch: Torch) -> None:
         kernel = decode_kernel(q, pool, mask="causal", q_len=1)
         merge = kernel._merge_artifact()
         assert [x.manifest.target for x in (kernel.artifact, merge)] == [target, target]
+
+
+def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
+    """Asked for by name, and by a plan that was made for them."""
+    from mlagen.families.mla_decode import torch_operators
+
+    config = MlaDecodeConfig(8, dtype="fp8_e4m3", cache_dtype="fp8_e4m3", compute="fp8")
+    asked: list[MlaDecodeConfig] = []
+    kernel = decode_kernel(
+        build_artifact("mla_decode_sm90", config.to_fields(), {}), torch.launcher,
+        lambda other, fields: build_artifact(other, fields, {}),
+    )  # fmt: skip
+    torch_operators._built = lambda name, config: asked.append(config) or kernel
+    inputs = mla_decode_inputs(config, lengths=(130, 0, 65), data="realistic", seed=0)
+    tensors = [Tensor(inputs.tensors[name]) for name in TENSORS]
+    plan = torch_operators.plan_mla_decode(*tensors[:2], (130, 0, 65), compute="fp8")
+    for more in ({"compute": "fp8"}, {"plan": plan}):
+        out, lse = torch_operators.mla_decode(*tensors, **inputs.scales, **more)
+        expected = exact(inputs, splits=plan.splits, order=HOPPER_E4M3)
+        assert compare(expected.output, out.array).passed
+        assert compare_lse(expected.lse, lse.array).passed
+    assert set(asked) == {config}
 
 
 def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:

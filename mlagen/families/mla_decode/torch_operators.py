@@ -47,21 +47,22 @@ def _known(
     heads: int,
     columns: int,
     pool: tuple[int, ...],
-    dtype: Any,
-    cache_dtype: Any,
+    types: tuple[Any, Any],
     mask: str,
     q_len: int,
+    compute: str,
 ) -> MlaDecodeKernel:
-    for name, given in (("q", dtype), ("cache", cache_dtype)):
+    for name, given in zip(("q", "cache"), types, strict=True):
         if str(given) not in TYPES:
             raise ConfigError(f"{name} has dtype {given}", hint=f"dtypes: {', '.join(TYPES)}")
     page, kv_heads, row = pool
-    of_q, of_cache = (_stored(*one) for one in ((dtype, columns), (cache_dtype, row)))
+    of_q, of_cache = (_stored(*one) for one in zip(types, (columns, row), strict=True))
     return _built(
         kernel,
         MlaDecodeConfig(
             num_heads=heads, num_kv_heads=kv_heads, d_qk=D_QK if of_q == ROPE_AWARE else columns,
             page_size=page, q_len=q_len, mask=mask, dtype=of_q, cache_dtype=of_cache,
+            compute=compute,
         ),
     )  # fmt: skip
 
@@ -72,9 +73,12 @@ def _stored(dtype: Any, columns: int) -> str:
     return ROPE_AWARE if name == "fp8_e4m3" and columns == ROPE_AWARE_COLUMNS else name
 
 
-def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
-    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
-    ConfigError for a problem that none solves, UnsupportedError where that GPU has none."""
+def decode_kernel(
+    q: Any, kv_cache: Any, *, mask: str, q_len: int, compute: str = "bf16"
+) -> MlaDecodeKernel:
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use. `compute`:
+    what products are of. ConfigError for a problem that none solves, UnsupportedError where that
+    GPU has none."""
     shape, pool = q.shape, kv_cache.shape
     if len(pool) != 4 or len(shape) not in (3, 4):
         raise ConfigError(
@@ -83,8 +87,8 @@ def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeK
             "cache [num_blocks, page_size, KV heads, 576]",
         )
     return _known(
-        kernel_for(q, "mla_decode", KERNELS), shape[-2], shape[-1], tuple(pool[1:]), q.dtype,
-        kv_cache.dtype, mask, q_len,
+        kernel_for(q, "mla_decode", KERNELS), shape[-2], shape[-1], tuple(pool[1:]),
+        (q.dtype, kv_cache.dtype), mask, q_len, compute,
     )  # fmt: skip
 
 
@@ -100,33 +104,36 @@ def mla_decode(
     q_scale: float = 1.0,
     kv_scales: Any = None,
     q_scales: Any = None,
+    compute: str = "bf16",
     plan: MlaDecodePlan | None = None,
 ) -> tuple[Any, Any]:
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
 
     The kernel is chosen by the GPU that holds `q`, shapes and types (rows of 640 e4m3 are
-    rope-aware ones) and built at its first use. Without a `plan` of `plan_mla_decode` the work is
-    distributed as if all sequences filled their tables.
+    rope-aware ones), and by `compute`, what products are of ("fp8": of e4m3 queries, rows and P),
+    and built at its first use. Without a `plan` of `plan_mla_decode` the work is distributed as if
+    all sequences filled their tables; with one, mask and `compute` are the plan's.
     """
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:
-        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales)
+        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales, compute)
     else:
         out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
             plan.arrivals, plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
-            q_scales,
+            q_scales, plan.config.compute,
         )  # fmt: skip
     return out, lse
 
 
 def plan_mla_decode(
-    q: Any, kv_cache: Any, lengths: Any, *, mask: str = "causal", q_len: int = 1, **planned: Any
-) -> MlaDecodePlan:
+    q: Any, kv_cache: Any, lengths: Any, *, mask: str = "causal", q_len: int = 1,
+    compute: str = "bf16", **planned: Any,
+) -> MlaDecodePlan:  # fmt: skip
     """The plan of calls with tensors of these shapes; see `MlaDecodeKernel.plan`. `q_len`: of a
-    packed q the most tokens a sequence."""
+    packed q the most tokens a sequence. `compute`: as in `mla_decode`."""
     tokens = int(q.shape[1]) if len(q.shape) == 4 else q_len
-    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=tokens)
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=tokens, compute=compute)
     plan = kernel.plan(lengths, device=q.device, **planned)
     _PLANS[plan.items.data_ptr()] = plan
     return plan
@@ -134,14 +141,14 @@ def plan_mla_decode(
 
 def _decode(
     q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
-    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None, compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
     if len(q.shape) != 4:
         raise ConfigError(
             f"q has shape {tuple(q.shape)}: packed queries need a plan",
             hint="plan_mla_decode(.., q_lens=..) makes it",
         )
-    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1], compute=compute)
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
         kv_scales=kv_scales, q_scales=q_scales,
@@ -152,8 +159,9 @@ def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
     partial_o: Any, partial_lse: Any, arrivals: Any, q_len: int, scale: float, mask: str,
     kv_scale: float, q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+    compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
-    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len, compute=compute)
     known = _PLANS.get(items.data_ptr())
     plan: PlanTensors
     if known and known.config is kernel.config and _is_of(known, partial_o, partial_lse):
@@ -186,7 +194,7 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
 _NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
-_NUMBERS += "Tensor? q_scales=None"
+_NUMBERS += "Tensor? q_scales=None, str compute='bf16'"
 # Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
 _LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Artifact
+from mlagen.artifact import Artifact, Manifest
 from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import (
     BY_WAVES,
@@ -62,6 +62,11 @@ def order_of(artifact: Artifact) -> Order:
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
     return BY_WAVES_64 if stored else BY_WAVES
+
+
+def takes_items(manifest: Manifest) -> bool:
+    """Whether a kernel's workgroups take several items, the plan's or AITER's."""
+    return any(arg.name in ("shares", "work_info_set") for arg in manifest.args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +154,8 @@ class MlaDecodeTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         """From poisoned memory."""
+        if takes_items(artifact.manifest) and not (self.persistent or self.aiter):
+            return self.planned(artifact).run(artifact, launcher)
         config, inputs = self.inputs.config, self.inputs
         rows = (inputs.batch, config.q_len, config.num_heads)
         if self.aiter:
@@ -254,6 +261,8 @@ class MlaDecodeKind(Kind):
         order = order_of(artifact)
         tile = order.tile
         lengths = (0, 1, *(tile * n + n for n in range(1, most + 2)))
+        if config.compute == "fp8":
+            lengths += (9 * tile + 9,)  # a ring of four tiles turns twice
         late: tuple[int, ...] = (3, 4 * TILE + 4)
         if tile < TILE:  # tiles that end where the plan's do not
             late += (tile * 2, tile * 3)
@@ -267,7 +276,7 @@ class MlaDecodeKind(Kind):
             )
         whole: dict[str, Any] = {"lengths": lengths}
         parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
-        if {arg.name for arg in artifact.manifest.args} & {"shares", "work_info_set"}:
+        if takes_items(artifact.manifest):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}

@@ -26,6 +26,7 @@ from mlagen.dsl import (
     bind,
     record,
 )
+from mlagen.families.mla_decode.gfx950.aiter_arguments import loaded
 from mlagen.families.mla_decode.gfx950.form import (
     BF16,
     ELEMENT_BYTES,
@@ -36,7 +37,7 @@ from mlagen.families.mla_decode.gfx950.form import (
 )
 from mlagen.families.mla_decode.gfx950.queries import Columns, query_columns, query_of
 from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
-from mlagen.families.mla_decode.gfx950.work_form import ONE_ITEM, WorkForm, loaded
+from mlagen.families.mla_decode.gfx950.work_form import ONE_ITEM, WorkForm
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
