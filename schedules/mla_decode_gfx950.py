@@ -31,8 +31,10 @@ from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.schedules.shared.e4m3_rows import e4m3_rows
 from mlagen.schedules.shared.stored_rows import stored_rows
 from mlagen.schedules.shared.wide_decode import wide_decode
+from mlagen.schedules.shared.wide_e4m3_rows import wide_e4m3_rows
 from mlagen.schedules.shared.wide_stored_rows import wide_stored_rows
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 
@@ -40,6 +42,9 @@ from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles
 @schedule(problem=MlaDecodeConfig, target="gfx950")
 def mla_decode_gfx950(k, s):
     wide = rows_of(k, s) == ROWS_32.rows
+    if k.compute == "fp8":
+        (wide_e4m3_rows if wide else e4m3_rows)(k, s)
+        return
     if k.cache_dtype != "bf16":
         (wide_stored_rows if wide else stored_rows)(k, s)
         return

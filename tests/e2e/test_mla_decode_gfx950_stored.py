@@ -29,10 +29,12 @@ from mlagen.verify import verify
 
 KERNEL = "mla_decode_gfx950"
 E4M3, ROPE_AWARE = "fp8_e4m3", "fp8_rope_aware"
-# Queries and cache: every pair but bf16 and bf16.
+OF_E4M3 = (E4M3, E4M3, "fp8")
+# Queries and cache: every pair but bf16 and bf16; and the one whose products may be of e4m3.
 PAIRS = [
     ("bf16", E4M3), (E4M3, E4M3), (E4M3, "bf16"),
     ("bf16", ROPE_AWARE), (E4M3, ROPE_AWARE), (ROPE_AWARE, ROPE_AWARE),
+    OF_E4M3,
 ]  # fmt: skip
 # None, one, around a tile of 64 keys, and through the loop.
 LENGTHS = (0, 1, 33, 64, 65, 127, 130, 300)
@@ -45,8 +47,8 @@ def built(config, **knobs):
 
 
 def config_of(pair, heads, **fields):
-    dtype, cache_dtype = pair
-    return MlaDecodeConfig(heads, dtype=dtype, cache_dtype=cache_dtype, **fields)
+    dtype, cache_dtype, compute = (*pair, "bf16")[:3]
+    return MlaDecodeConfig(heads, dtype=dtype, cache_dtype=cache_dtype, compute=compute, **fields)
 
 
 def check(artifact, **sizes):
@@ -87,10 +89,10 @@ def test_parts_of_sequences(pair, split_keys):
     check(built(config_of(pair, 40)), lengths=(0, 64, 65, 300), split_keys=split_keys)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", E4M3])
+@pytest.mark.parametrize("pair", [("bf16", E4M3), (E4M3, E4M3), OF_E4M3], ids="-".join)
 @pytest.mark.parametrize("kv_heads", [2, 8])
-def test_kv_heads(dtype, kv_heads):
-    config = config_of((dtype, E4M3), 16, num_kv_heads=kv_heads, q_len=2, page_size=16)
+def test_kv_heads(pair, kv_heads):
+    config = config_of(pair, 16, num_kv_heads=kv_heads, q_len=2, page_size=16)
     check(built(config), lengths=(1, 70, 130))
 
 
@@ -101,6 +103,7 @@ def test_kv_heads(dtype, kv_heads):
         ((E4M3, E4M3), (2, 3), (8, 4)),
         (("bf16", ROPE_AWARE), (2,), (4, 2)),
         ((ROPE_AWARE, ROPE_AWARE), (3, 2), (8, 4)),
+        (OF_E4M3, (4,), (16, 8)),
     ],
     ids=str,
 )
@@ -166,6 +169,15 @@ def test_knobs_of_wide_waves(pair, slots, band):
     check(artifact, lengths=LENGTHS, data="late_max")
 
 
+@pytest.mark.parametrize("heads", [12, 128])
+@pytest.mark.parametrize("band", [16, 8])
+def test_knobs_of_products_of_e4m3(heads, band):
+    """In wide waves, and of workgroups of several items."""
+    config = config_of(OF_E4M3, heads)
+    check(built(config, rows=32, band=band), lengths=LENGTHS, data="late_max")
+    check(built(config, persistent=1, band=band), lengths=LENGTHS, split_keys=64, blocks=3)
+
+
 @stored
 def test_more_than_64_rows_in_waves_of_16(pair):
     check(built(config_of(pair, 128), rows=16), lengths=(1, 65, 200), data="late_max")
@@ -219,7 +231,7 @@ def artifact_config(artifact):
     return MlaDecodeConfig.from_fields(artifact.manifest.problem)
 
 
-@pytest.mark.parametrize("pair", [("bf16", E4M3), (E4M3, E4M3)], ids="-".join)
+@pytest.mark.parametrize("pair", [("bf16", E4M3), (E4M3, E4M3), OF_E4M3], ids="-".join)
 def test_a_nan_of_e4m3_stays_one(pair):
     """In every row that sees its key, and in no other sequence."""
     config = config_of(pair, 4)
@@ -246,10 +258,11 @@ def lines_of(artifact, pattern, after="loop, i % 2 = 0"):
 
 
 @pytest.mark.parametrize("rows", [16, 32])
+@pytest.mark.parametrize("pair, slots", [((E4M3, E4M3), 2), (OF_E4M3, 4)])
 @pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt.*cluster", r"s_barrier"])
-def test_a_removed_wait_or_barrier_is_found(pattern, rows):
-    artifact = built(config_of((E4M3, E4M3), 16), rows=rows, slots=2)
-    changed = without(artifact, lines_of(artifact, pattern)[:1])
+def test_a_removed_wait_or_barrier_is_found(pattern, pair, slots, rows):
+    artifact = built(config_of(pair, 16), rows=rows, slots=slots)
+    changed = without(artifact, lines_of(artifact, pattern, f"loop, i % {slots} = 0")[:1])
     assert not verify(changed, lengths=(700,)).clean, pattern
 
 
@@ -258,6 +271,16 @@ def test_a_number_that_is_not_converted_or_scaled_is_wrong(pattern):
     artifact = built(config_of(("bf16", ROPE_AWARE), 16))
     changed = without(artifact, [lines_of(artifact, pattern)[7]])
     report = verify(changed, lengths=(700,), data="late_max", modes=("latest",))
+    assert not report.right
+
+
+@pytest.mark.parametrize("rows", [16, 32])
+@pytest.mark.parametrize("pattern", [r"v_cvt_pk_fp8_f32 v\[S.*op_sel", r"v_add_f32.*0xc0c00000"])
+def test_weights_are_packed_relative_to_their_bias(pattern, rows):
+    """A half that is not packed is wrong; so is P without its bias, as small ones become 0."""
+    artifact = built(config_of(OF_E4M3, 16), rows=rows)
+    changed = without(artifact, lines_of(artifact, pattern, after=".text"))
+    report = verify(changed, lengths=(700,), modes=("latest",))
     assert not report.right
 
 

@@ -168,11 +168,6 @@ def test_products_of_e4m3_of_new_tokens(mask, kv_heads):
     check(built(config), lengths=(5, 40, 290), split_keys=128, data="late_max")
 
 
-def test_gfx950_has_no_products_of_e4m3():
-    with pytest.raises(ConfigError, match=r"compute=fp8: mla_decode_gfx950 has no such form"):
-        build("mla_decode_gfx950", MlaDecodeConfig(8, **OF_E4M3))
-
-
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 def test_products_of_e4m3_take_no_other_types(dtype):
     with pytest.raises(ConfigError, match=f"compute=fp8 does not go with dtype={dtype}"):

@@ -93,6 +93,9 @@ SELDOM_MOVED = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=8)
 # normal number down to 2^-12 exp2(M).
 OF_E4M3 = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6)
 
+# The same on gfx950: some products add 64 numbers, which also bounds those that add 32.
+E4M3_BY_WAVES = replace(BY_WIDE_WAVES_64, slack=2, bias=6)
+
 # Hopper's products of e4m3: the tensor core keeps 13 bits of the largest term and of a sum.
 HOPPER_E4M3 = Order(
     tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6, kept=13

@@ -21,6 +21,7 @@ from mlagen.attention.latent.order import (
     BY_WAVES_64,
     BY_WIDE_WAVES,
     BY_WIDE_WAVES_64,
+    E4M3_BY_WAVES,
     HOPPER_E4M3,
     KEYS_AS_ROWS,
     OF_E4M3,
@@ -45,6 +46,7 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
+ORDERS_OF_E4M3 = {"sm_90a": HOPPER_E4M3, "sm_100a": OF_E4M3, "gfx950": E4M3_BY_WAVES}
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
@@ -52,7 +54,7 @@ def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
     if manifest.problem.get("compute") == "fp8":
-        return HOPPER_E4M3 if manifest.target == "sm_90a" else OF_E4M3
+        return ORDERS_OF_E4M3[manifest.target]
     if manifest.target != "gfx950":
         few = manifest.knobs.get("keys_as_rows")
         return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]

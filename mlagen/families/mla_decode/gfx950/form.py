@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
-from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 
@@ -33,12 +32,7 @@ def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave. ConfigError for products that there are none of."""
-    if k.compute != "bf16":
-        raise ConfigError(
-            f"compute={k.compute}: mla_decode_gfx950 has no such form",
-            hint="compute=bf16 multiplies the same numbers; mla_decode_sm100 has compute=fp8",
-        )
+    """The knob: query rows of a wave."""
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
 

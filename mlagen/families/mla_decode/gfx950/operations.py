@@ -230,6 +230,7 @@ class Decode:
             "kv_block": self.keys,
             "kv_shift": self.keys.bit_length() - 1,
             "groups": (),
+            "minus_bias": None,
             "heads": k.num_heads,
             "row_bytes": sum(run.count * ELEMENT_BYTES[run.query] for run in columns),
             "output_bytes": k.d_v * BF16,

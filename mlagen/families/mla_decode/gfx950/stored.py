@@ -50,8 +50,14 @@ class Stored:
         # With 32 rows one instruction adds four steps of e4m3.
         joined = 4 if latent == E4M3 and self.shape.rows > GROUP else 1
         if not k.rope_aware:
-            return (Columns(k.d_qk, E4M3, latent, joined, joined),)
+            return (Columns(k.d_qk, E4M3, latent, joined * READ // self.key_read, joined),)
         return Columns(k.d_v, E4M3, latent, joined, joined), Columns(k.d_rope, BF16, rotary, 2)
+
+    @property
+    def key_read(self) -> int:
+        """Bytes of K that a lane reads at once. 32 keys of 8 bytes would meet on their banks; 16
+        are two pieces of what a product of 64 columns adds, where nothing is converted."""
+        return 2 * READ if self.k.compute == "fp8" and self.shape.rows > GROUP else READ
 
     @property
     def spans(self) -> int:
@@ -113,17 +119,19 @@ class Stored:
     # ---- what a lane reads ------------------------------------------------------------------
 
     def key_fragments(self) -> list[Fragment]:
-        """An area of K by its steps, 8 bytes of each part of a row, then by block of keys."""
+        """An area of K by its steps, a read of each part of a row, then by block of keys."""
+        width = self.key_read
+        columns = self.shape.parts * width
 
         def fragment(step: int, block: int) -> Fragment:
             return lambda lane: (
                 self.shape.rows * block + lane % self.shape.rows,
-                self.shape.step * step + READ * self.shape.part_of(lane),
+                columns * step + width * self.shape.part_of(lane),
             )
 
         return [
             fragment(step, block)
-            for step in range(SPAN // self.shape.step)
+            for step in range(SPAN // columns)
             for block in range(self.key_blocks)
         ]
 

@@ -9,7 +9,7 @@ Rows with scales: S is multiplied by its row's before the softmax, and P after t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from typing import Any, Literal
 from mlagen.dsl import Access, Binding, Operation, Tile, Value
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.queries import (
+    DWORD,
     E4M3,
     Columns,
     Converted,
@@ -44,6 +45,9 @@ class Product:
     target: Regs
     b: Regs
     c: Regs | int
+
+
+Products = Callable[[Regs], Sequence[Product]]  # by the registers of the tile's scores
 
 
 class StoredDecode(Decode):
@@ -85,14 +89,14 @@ class StoredDecode(Decode):
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, the blocks of keys in turn."""
         return self._stream(
-            "qk", tile, "KB", self._key_products(),
+            "qk", tile, "KB", self._key_products,
             uses=(Value("KB", tile),), defines=(Value("S", tile),),
         )  # fmt: skip
 
     def read_values(self, tile: Tile) -> None:
         """The first reads of V from LDS."""
         self._record(
-            "read_values", tile, self._first("value", "VB", self.values, self._value_products()),
+            "read_values", tile, self._first("value", "VB", self.values, self._value_products),
             template="read", access=self._read(tile), defines=(Value("VB", tile),),
         )  # fmt: skip
 
@@ -117,21 +121,22 @@ class StoredDecode(Decode):
     def pv(self, tile: Tile) -> Operation:
         """O += V^T P."""
         return self._stream(
-            "pv", tile, "VB", self._value_products(), uses=(Value("S", tile), Value("VB", tile)),
+            "pv", tile, "VB", self._value_products, uses=(Value("S", tile), Value("VB", tile)),
         )  # fmt: skip
 
     # ---- products ---------------------------------------------------------------------------
 
-    def _key_products(self) -> list[Product]:
+    def _key_products(self, s: Regs) -> list[Product]:
+        """Those of a tile whose scores are `s`."""
         shape, queries = self.shape, self.operands["query"].operands
         types = [run for run in self.stored.columns for _ in range(run.steps(shape))]
         found = []
         for step, block, reads in self.stored.key_reads():
-            target = self.tiles["S"].regs().part(block, shape.result)
+            target = s.part(block, shape.result)
             run = types[step]
             found.append(
                 Product(
-                    tuple(self._place(self.ring.areas[a].plan, a, n) for a, n in reads),
+                    tuple(self._key_place(a, n) for a, n in reads),
                     run.key != run.product,
                     E4M3_MFMA[shape.rows] if run.product == E4M3 else shape.mfma,
                     target,
@@ -141,32 +146,43 @@ class StoredDecode(Decode):
             )
         return found
 
-    def _value_products(self) -> list[Product]:
-        """All columns by the first keys, then by the next."""
-        shape, p = self.shape, self.tiles["S"].regs()
+    def _value_products(self, p: Regs) -> list[Product]:
+        """Those of a tile whose P is `p`: all columns by the first keys, then by the next."""
+        shape = self.shape
         steps, in_area = KEYS // shape.step, SPAN // shape.rows
         found = []
         for step in range(steps):
             for block in range(self.k.d_v // shape.rows):
                 target = self._output(block)
                 number = block % in_area * steps + step
-                place = self._place(self.values, block // in_area, number)
+                place = self._value_place(block // in_area, number)
                 b = p.part(step, FRAGMENT)
                 found.append(Product((place,), True, shape.mfma, target, b, target))
         return found
 
-    def _place(self, plan: ReadPlan, area: int, number: int) -> Place:
-        base, offset = plan.reads[number]
+    def _read_of(self, band: str) -> tuple[str, int]:
+        """A read from LDS of a band, and the registers that it takes."""
+        if band == "VB":
+            return "ds_read_b64_tr_b8", PAIR
+        width = self.stored.key_read
+        return f"ds_read_b{8 * width}", width // DWORD
+
+    def _key_place(self, area: int, number: int) -> Place:
+        base, offset = self.ring.areas[area].plan.reads[number]
         return self._addresses("key")[base], self.ring.areas[area].start + offset
 
+    def _value_place(self, area: int, number: int) -> Place:
+        base, offset = self.values.reads[number]
+        return self._addresses("value")[base], self.ring.areas[area].start + offset
+
     def _stream(
-        self, name: str, tile: Tile, band: str, products: Sequence[Product], **more: Any
+        self, name: str, tile: Tile, band: str, products: Products, **more: Any
     ) -> Operation:
         """The products in order, with all that feeds them."""
-        fed = list(self._fed(band, products))
 
         def context(at: Binding) -> dict[str, Any]:
-            return {"mnemonic": _MNEMONICS[band], "products": fed}
+            fed = list(self._fed(band, products(self.tiles["S"].regs(at.phase))))
+            return {"mnemonic": self._read_of(band)[0], "products": fed}
 
         return self._record(
             name, tile, context, template="stored_products", access=self._read(tile), **more
@@ -176,19 +192,21 @@ class StoredDecode(Decode):
         """Each product with the conversions before it, one product ahead, and after it the reads
         that take the registers which were read by then."""
         held = self.tiles[band].regs()
-        wide = self.tiles["WIDE"].regs()
+        convert = any(product.converted for product in products)
+        wide = self.tiles["WIDE"].regs() if convert else held
         places = [place for product in products for place in product.reads]
         first = [0, *accumulate(len(product.reads) for product in products)]
-        begun, issued = 0, len(held) // PAIR
+        width = self._read_of(band)[1]
+        begun, issued = 0, len(held) // width
         for n, product in enumerate(products):
             conversions: list[Converted] = []
             while begun < min(n + AHEAD, len(products)):
                 if products[begun].converted:
-                    raw = _ring(held, first[begun], first[begun + 1])
+                    raw = _ring(held, width, first[begun], first[begun + 1])
                     conversions += widened(wide.part(begun % AHEAD, FRAGMENT), raw)
                 begun += 1
             following = n + 1 < len(products) and products[n + 1].converted
-            room = first[n + 2 if following else n + 1] + len(held) // PAIR
+            room = first[n + 2 if following else n + 1] + len(held) // width
             room = min(room, len(places))
             yield {
                 "converted": conversions,
@@ -196,11 +214,12 @@ class StoredDecode(Decode):
                 "target": product.target,
                 "a": wide.part(n % AHEAD, FRAGMENT)
                 if product.converted
-                else _ring(held, first[n], first[n + 1]),
+                else _ring(held, width, first[n], first[n + 1]),
                 "b": product.b,
                 "c": product.c,
                 "refill": [
-                    (_ring(held, read, read + 1), *places[read]) for read in range(issued, room)
+                    (_ring(held, width, read, read + 1), *places[read])
+                    for read in range(issued, room)
                 ],
             }
             issued = room
@@ -215,7 +234,7 @@ class StoredDecode(Decode):
             )  # fmt: skip
         plan = self.ring.areas[0].plan
         return self._operation(
-            "read", tile, self._first("key", "KB", plan, self._key_products()),
+            "read", tile, self._first("key", "KB", plan, self._key_products),
             access=self._read(tile), defines=(Value("KB", tile),),
         )  # fmt: skip
 
@@ -229,10 +248,11 @@ class StoredDecode(Decode):
             "scales_at": slot + self.ring.extra_start if self.ring.extra else None,
         }
 
-    def _first(self, name: str, band: str, plan: ReadPlan, products: Sequence[Product]) -> Any:
+    def _first(self, name: str, band: str, plan: ReadPlan, products: Products) -> Any:
         """This tile's addresses, and the first reads."""
         held = self.tiles[band].regs()
-        places = [place for product in products for place in product.reads]
+        mnemonic, width = self._read_of(band)
+        places = [place for product in products(self.tiles["S"].regs()) for place in product.reads]
 
         def context(at: Binding) -> dict[str, Any]:
             return {
@@ -240,10 +260,10 @@ class StoredDecode(Decode):
                 "address": self._addresses(name),
                 "slot": self.ring.slot_base(at.phase),
                 "columns": [base.constant for base in plan.bases],
-                "mnemonic": _MNEMONICS[band],
+                "mnemonic": mnemonic,
                 "reads": [
-                    (_ring(held, n, n + 1), *place)
-                    for n, place in enumerate(places[: len(held) // PAIR])
+                    (_ring(held, width, n, n + 1), *place)
+                    for n, place in enumerate(places[: len(held) // width])
                 ],
             }
 
@@ -265,10 +285,7 @@ class StoredDecode(Decode):
         }
 
 
-_MNEMONICS = {"KB": "ds_read_b64", "VB": "ds_read_b64_tr_b8"}
-
-
-def _ring(held: Regs, first: int, stop: int) -> Regs:
-    """The registers of reads first .. stop - 1, which a band takes in turn."""
-    at = PAIR * first % len(held)
-    return held[at : at + PAIR * (stop - first)]
+def _ring(held: Regs, width: int, first: int, stop: int) -> Regs:
+    """The registers of reads first .. stop - 1, of `width` each, which a band takes in turn."""
+    at = width * first % len(held)
+    return held[at : at + width * (stop - first)]

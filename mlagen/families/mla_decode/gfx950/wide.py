@@ -22,26 +22,12 @@ from mlagen.targets.gfx950.dsl import Regs
 SLACK = 8.0  # log2 units: P is at most 2^8
 
 
-class WideOutput(Decode):
-    """An output of which the first columns are in O and the last ones in OA, and an M that seldom
-    moves."""
-
-    @property
-    def accumulated(self) -> tuple[Regs, ...]:  # type: ignore[override]
-        """Quads of O in accumulation registers."""
-        held = self.tiles["OA"].regs()
-        return tuple(held.part(quad, QUAD) for quad in range(len(held) // QUAD))
+class SeldomMoved(Decode):
+    """An M that seldom moves."""
 
     @property
     def more(self) -> Mapping[str, Any]:
         return {"slack": hex_float(SLACK)}
-
-    def _output(self, block: int) -> Regs:
-        first, width = self.tiles["O"].regs(), self.shape.result
-        blocks = len(first) // width
-        if block < blocks:
-            return first.part(block, width)
-        return self.tiles["OA"].regs().part(block - blocks, width)
 
     def maximum(self, tile: Tile) -> Operation:
         """The rows' maxima, and which are too far above M."""
@@ -53,12 +39,33 @@ class WideOutput(Decode):
         return self._record("rescale", tile, guarded=True, template="rescale_seldom")
 
 
-class WideDecode(WideOutput):
-    """The operations over S in two slots: K of one tile is read between two reads of V of another,
-    so that each has its addresses."""
+class WideOutput(SeldomMoved):
+    """The same with an output of which the first columns are in O and the last ones in OA."""
+
+    @property
+    def accumulated(self) -> tuple[Regs, ...]:  # type: ignore[override]
+        """Quads of O in accumulation registers."""
+        held = self.tiles["OA"].regs()
+        return tuple(held.part(quad, QUAD) for quad in range(len(held) // QUAD))
+
+    def _output(self, block: int) -> Regs:
+        first, width = self.tiles["O"].regs(), self.shape.result
+        blocks = len(first) // width
+        if block < blocks:
+            return first.part(block, width)
+        return self.tiles["OA"].regs().part(block - blocks, width)
+
+
+class TwoTiles(Decode):
+    """S in two slots: K of one tile is read between two reads of V of another, so that each has its
+    addresses."""
 
     def _lane(self) -> dict[str, tuple[str, int, str]]:
         return super()._lane() | {"value_address": ("VADR", 4, "the same for V")}
 
     def _addresses(self, name: str) -> Regs:
         return self.lane["address" if name == "key" else "value_address"]
+
+
+class WideDecode(WideOutput, TwoTiles):
+    """The operations over a cache of bf16."""

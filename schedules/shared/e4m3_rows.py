@@ -1,0 +1,60 @@
+"""MLA decode on gfx950 with products of e4m3 and 16 query rows a wave, up to 64 a workgroup.
+
+The table is that of `shared/wide_e4m3_rows.py`.
+"""
+
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_decode.gfx950.e4m3_products import E4m3Decode
+from mlagen.families.mla_decode.gfx950.form import WAVES
+from mlagen.families.mla_decode.gfx950.shape import ROWS_16
+from mlagen.families.mla_decode.gfx950.stored import KEYS, SPAN, Stored
+from mlagen.families.mla_decode.gfx950.work_form import work_form_of
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles
+
+
+@schedule(problem=MlaDecodeConfig, target="gfx950")
+def e4m3_rows(k, s):
+    stored = Stored.of(k, s, ROWS_16)
+    slots = s.choice("slots", 4, comment="tiles in LDS: how far the DMA runs ahead")
+    band = s.choice("band", 16, 8, comment="reads of K, and of V, in registers")
+    form, ahead = work_form_of(k, s), slots - 1
+
+    # LDS: 64 bytes of all keys after another. Bits 6..10 are a key's number in 32.
+    area = Subtiled(KEYS, SPAN, 32, SPAN, Xor((8, 9, 10), (4, 5, 5)))
+    reads = Reads([stored.key_fragments()] * stored.spans, 8, "keys x columns, by ds_read_b64")
+    KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[area] * stored.spans, reads=reads)
+
+    # Of 256 vector registers a lane, 4 temporaries, these, 24 or so of row state and addresses; the
+    # bands are accumulation registers.
+    entry = form.entry(s)
+    s.registers.tile(
+        "S", stored.score_registers, "scores S^T = K Q^T, then P at its start", slots=2
+    )
+    s.registers.tile("O", k.d_v // stored.shape.parts, "output accumulator O^T")
+    s.registers.tile("Q", stored.query_registers, "queries")
+    what = f"{band} reads on their way to their products"
+    s.registers.tile("KB", 2 * band, f"K: {what}", file="a")
+    s.registers.tile("VB", 2 * band, f"V: {what}", file="a")
+
+    decode = E4m3Decode(k, s, entry, KV, stored, form)
+    waves = roles(all=range(WAVES))
+
+    with prologue():
+        decode.setup()
+    with each_item() if form.persistent else prologue():
+        decode.begin()
+
+    for i in tiles(waves):
+        with cluster("tile"):
+            read(KV, i + 1)
+            decode.read_values(i)
+            decode.find_pages(i + ahead + 1)
+            interleave(decode.qk(i + 1), decode.exponent(i), copy(KV, i + ahead))
+            decode.mask(i + 1)
+            interleave(decode.pv(i), decode.maximum(i + 1))
+            decode.rescale(i + 1)
+
+    with epilogue():
+        decode.normalise()
+        decode.store()
