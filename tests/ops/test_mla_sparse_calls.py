@@ -270,7 +270,7 @@ def test_a_merge_with_sinks() -> None:
 
     def build(name: str, fields: Any) -> Any:
         built.append((name, dict(fields)))
-        return artifact(name, {"num_heads": 8})
+        return artifact(name, fields)
 
     launcher = Recorder()
     made = kernel("decode", launcher, num_heads=8)

@@ -113,7 +113,7 @@ def test_made_up_partials_are_poisoned_where_nobody_looks():
     [
         ({"num_heads": 0}, "num_heads=0 is not in 1 .. 32768"),
         ({"num_heads": 2.5}, "num_heads=2.5 is not an integer"),
-        ({"num_heads": 4, "depth": 512}, "depth=512"),
+        ({"num_heads": 4, "depth": 256}, "depth=256"),
         ({"num_heads": 4, "output_dtype": "fp16"}, "output_dtype=fp16"),
         ({"num_heads": 4, "lse": 2}, "lse=2 is neither"),
         ({"num_heads": 4, "tile_q": 64}, "has no field 'tile_q'"),
