@@ -1,7 +1,7 @@
 """MLA decode of ours beside AITER's objects on an MI355X: predicted times of whole calls.
 
     python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER [--heads 16 32 64 128] [--page 1]
-        [--batch 1 8 128] [--keys 4096 ... 131072] [--formats bf16 e4m3] [--no-corners] [--json]
+        [--batch 1 8 128] [--keys 4096 ... 131072] [--formats bf16 e4m3 fp8] [--no-corners] [--json]
 
 FOLDER holds `mla/` with AITER's gfx950 objects. Times are the cycle model's (docs/timing.md), in
 every plausible corner of its grid times three rates of the HBM: nothing of it was measured. Of what
@@ -25,7 +25,9 @@ SCHEMA = "mlagen.benchmark.mla_decode_vs_aiter/1"
 KERNEL = "mla_decode_gfx950"
 LENGTHS = (1024, 2048)  # keys of the two runs of ours
 HBM = (0.95, 1.0, 1.05)  # of the constant
-FORMATS = {"bf16": {}, "e4m3": {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}}
+E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}
+# fp8: products of e4m3, which AITER's kernels of e4m3 have as well.
+FORMATS = {"bf16": {}, "e4m3": E4M3, "fp8": {**E4M3, "compute": "fp8"}}
 # What AITER's launcher takes for one new token: persistent first, then one split a workgroup.
 THEIRS = {
     ("bf16", 16): ("mla_a16w16_qh64_qseqlen1_gqaratio64_v3_ps",
@@ -114,7 +116,7 @@ def of_aiter(library: Any, form: str, heads: int, cus: int) -> Iterator[Side]:
     """AITER's objects for a call of one new token."""
     from mlagen.timing.aiter_decode import DECODE, persistent_groups, split_count, split_groups
 
-    for name in THEIRS.get((form, heads), ()):
+    for name in THEIRS.get(("bf16" if form == "bf16" else "e4m3", heads), ()):
         kernel = DECODE[name]
 
         def even(lengths: Sequence[int], most: int) -> Any:
