@@ -178,6 +178,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs AITER's objects: tests/timing holds the model's errors at published calls",
     (
         "mla_decode_vs_aiter.md",
+        "python benchmarks/mla_decode_vs_aiter.py --aiter FOLDER --formats fp8",
+    ): "needs AITER's objects: tests/timing holds the model's errors at published calls",
+    (
+        "mla_decode_vs_aiter.md",
         "python benchmarks/mla_decode_arrays.py --aiter FOLDER",
     ): "needs AITER's objects: tests/foreign holds their results",
     (
