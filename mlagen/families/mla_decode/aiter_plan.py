@@ -17,6 +17,7 @@ from mlagen.families.mla_decode.aiter_work import FINAL, WORDS, AiterItem, Ints
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.families.mla_decode.unit import MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES
 
@@ -53,13 +54,18 @@ def plan_aiter(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | npt.NDArray[Any],
     *,
+    q_lens: Sequence[int] | None = None,
     workgroups: int = MI355X_CUS,
     split_keys: int | None = None,
 ) -> AiterPlan:
-    """Work for sequences of `lengths` keys and q_len tokens, whose pages follow each other in the
-    list. Splits are those of `plan_work`, moved down to where pages begin; the items follow each
-    other, as many for each workgroup."""
-    planned = plan_work(config, lengths, blocks=workgroups, split_keys=split_keys, unit=_UNIT)
+    """Work for sequences of `lengths` keys and `q_lens` tokens, q_len without these, whose pages
+    follow each other in the list. Splits are those of `plan_work`, moved down to where
+    pages begin; the items follow each other, as many for each workgroup."""
+    planned = plan_work(
+        config, lengths, q_lens=q_lens, blocks=workgroups, split_keys=split_keys, unit=_UNIT
+    )
+    counts = [config.q_len] * len(lengths) if q_lens is None else list(q_lens)
+    starts_of = np.cumsum([0, *counts]).tolist()
     splits = tuple(_at_pages(own, config.page_size) for own in planned.splits)
     pages = np.cumsum([0, *(config.pages(int(length)) for length in lengths)]).tolist()
     items: list[AiterItem] = []
@@ -67,12 +73,12 @@ def plan_aiter(
     finals: list[tuple[int, int]] = []
     for sequence, own in enumerate(splits):
         first, end = pages[sequence : sequence + 2]
-        tokens = sequence * config.q_len, (sequence + 1) * config.q_len
+        tokens = starts_of[sequence], starts_of[sequence + 1]
         starts = [min(first + tile * TILE // config.page_size, end) for tile in own]
         for start, stop in zip(starts, [*starts[1:], end], strict=True):
             place = FINAL
             if len(own) > 1:
-                place, row = row, row + config.q_len
+                place, row = row, row + counts[sequence]
                 parts.append(place)
             after = max(int(lengths[sequence]) - (stop - first) * config.page_size, 0)
             items.append(AiterItem(sequence, place, *tokens, start, stop, after))
@@ -97,9 +103,11 @@ def _at_pages(tiles: tuple[int, ...], page_size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(tile // step * step for tile in tiles))
 
 
-def aiter_arrays(inputs: MlaDecodeInputs) -> dict[str, Array]:
-    """The call's arrays by AITER's names, but for its work: q [tokens, H, 576], the pages of all
-    sequences in one list, scales where numbers are e4m3."""
+def aiter_arrays(inputs: MlaDecodeInputs, ragged: Ragged | None = None) -> dict[str, Array]:
+    """The call's arrays by AITER's names, but for its work: q [tokens, H, 576] of the tokens that
+    the call has, all of them without `ragged`, the pages of all sequences in one list, scales where
+    numbers are e4m3."""
+    ragged = ragged or Ragged.of(inputs)
     config, lengths = inputs.config, inputs.cache_lengths.tolist()
     pages = [config.pages(length) for length in lengths]
     rows = [inputs.block_table[b, :count] for b, count in enumerate(pages)]
@@ -112,9 +120,9 @@ def aiter_arrays(inputs: MlaDecodeInputs) -> dict[str, Array]:
     }  # fmt: skip
     return {
         **scales,
-        "q": inputs.q.reshape(-1, *inputs.q.shape[2:]),
+        "q": inputs.q[ragged.kept],
         "cache": inputs.cache,
-        "qo_indptr": (np.arange(inputs.batch + 1) * config.q_len).astype(np.int32),
+        "qo_indptr": np.cumsum([0, *ragged.q_lens]).astype(np.int32),
         "kv_indptr": np.cumsum([0, *pages]).astype(np.int32),
         "kv_page_indices": np.concatenate(rows if any(pages) else [[0]]).astype(np.int32),
         "kv_last_page_lens": np.array(last, np.int32),

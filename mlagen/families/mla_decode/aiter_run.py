@@ -12,6 +12,7 @@ from mlagen.attention.prefill.merging import merge_partials
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, aiter_arrays, aiter_numbers
 from mlagen.families.mla_decode.aiter_work import AiterShape, check_aiter_work
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.launch.emulated import place_of
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -27,11 +28,15 @@ def table_of(artifact: Artifact, tensors: dict[str, Array]) -> Array:
 
 
 def run_aiter(
-    artifact: Artifact, launcher: Launcher, inputs: MlaDecodeInputs, plan: AiterPlan
+    artifact: Artifact,
+    launcher: Launcher,
+    inputs: MlaDecodeInputs,
+    plan: AiterPlan,
+    ragged: Ragged,
 ) -> tuple[Array, Array, LaunchReport]:
     """O [tokens, H, 512] and LSE [tokens, H], parts merged in fp64, and what the launch says."""
     config = inputs.config
-    given = aiter_arrays(inputs)
+    given = aiter_arrays(inputs, ragged)
     shape = AiterShape.of(
         config, given["qo_indptr"], given["kv_indptr"], given["kv_last_page_lens"]
     )

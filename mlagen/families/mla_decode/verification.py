@@ -37,6 +37,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.mla_decode.unit import HOPPER, Unit, unit_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
@@ -72,11 +73,17 @@ def takes_items(manifest: Manifest) -> bool:
 @dataclass(frozen=True, eq=False)
 class DividedInputs:
     """Inputs, and how their work is divided: `split_keys` keys a split (0: as the plan has it for
-    `blocks` that run at once)."""
+    `blocks` that run at once). `q_lens`: new tokens of each sequence, packed; none: all."""
 
     inputs: MlaDecodeInputs
     split_keys: int = 0
     blocks: int = 1
+    q_lens: tuple[int, ...] = ()
+
+    @property
+    def ragged(self) -> Ragged | None:
+        """The call's tokens, where sequences have different numbers of them."""
+        return Ragged.of(self.inputs, self.q_lens) if self.q_lens else None
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,9 @@ class MlaDecodeTrial(Trial):
     @property
     def sizes(self) -> Mapping[str, Size]:
         lengths = tuple(int(length) for length in self.inputs.cache_lengths)
-        return {"lengths": lengths, "split_keys": self.divided.split_keys}
+        divided = self.divided
+        tokens = {"q_lens": divided.q_lens} if divided.q_lens else {}
+        return {"lengths": lengths, "split_keys": divided.split_keys, **tokens}
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -115,6 +124,7 @@ class MlaDecodeTrial(Trial):
         return plan_work(
             self.inputs.config,
             self.inputs.cache_lengths,
+            q_lens=divided.q_lens or None,
             blocks=divided.blocks,
             split_keys=divided.split_keys or None,
             persistent=self.persistent,
@@ -129,6 +139,7 @@ class MlaDecodeTrial(Trial):
         return plan_aiter(
             self.inputs.config,
             self.inputs.cache_lengths,
+            q_lens=divided.q_lens or None,
             workgroups=divided.blocks,
             split_keys=divided.split_keys or None,
         )
@@ -148,7 +159,8 @@ class MlaDecodeTrial(Trial):
             expected = oracle(self.inputs, splits=splits, order=self.order)
             lse = replace(expected.lse, oracle=f"{expected.lse.oracle} LSE", output="lse")
             found += [expected.output, lse]
-        return tuple(found)
+        ragged = self.divided.ragged
+        return tuple(found if ragged is None else map(ragged.of_tokens, found))
 
     def run(
         self, artifact: Artifact, launcher: Launcher
@@ -157,12 +169,14 @@ class MlaDecodeTrial(Trial):
         if takes_items(artifact.manifest) and not (self.persistent or self.aiter):
             return self.planned(artifact).run(artifact, launcher)
         config, inputs = self.inputs.config, self.inputs
-        rows = (inputs.batch, config.q_len, config.num_heads)
+        ragged = self.divided.ragged or Ragged.of(inputs)
+        tokens = int(ragged.kept.sum())
+        rows = (tokens, config.num_heads)
         if self.aiter:
-            o, lse, report = run_aiter(artifact, launcher, inputs, self.aiter_plan)
-            return {"o": o.reshape(*rows, config.d_v), "lse": lse.reshape(*rows, 1)}, report
+            o, lse, report = run_aiter(artifact, launcher, inputs, self.aiter_plan, ragged)
+            outputs = {"o": o.reshape(*rows, config.d_v), "lse": lse.reshape(*rows, 1)}
+            return {name: ragged.unpacked(found) for name, found in outputs.items()}, report
         work = self.work
-        tokens = inputs.batch * config.q_len
         slots = max(work.slots, 1)
         o = np.full(
             (tokens * config.num_heads, config.d_v), np.nan, ELEMENT_TYPES[config.output_dtype]
@@ -171,7 +185,7 @@ class MlaDecodeTrial(Trial):
         partial_o = np.full((slots, work.slot_rows, config.d_v), np.nan, np.float32)
         partial_lse = np.full((slots, work.slot_rows), np.nan, np.float32)
         tensors = {
-            **inputs.tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
+            **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
         }  # fmt: skip
         sizes = {"items": len(work.items)}
@@ -192,11 +206,18 @@ class MlaDecodeTrial(Trial):
             sizes=sizes,
         )
         _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
-        outputs = {
-            "o": o.reshape(*rows, config.d_v),
-            "lse": lse.reshape(inputs.batch, config.num_heads, config.q_len, 1).swapaxes(1, 2),
-        }
-        return outputs, report
+        o = o.reshape(*rows, config.d_v)
+        if self.divided.q_lens:  # then lse is [H, tokens]
+            lse = ragged.unpacked(lse.reshape(rows[::-1]).T[..., None])
+        else:
+            lse = lse.reshape(inputs.batch, config.num_heads, config.q_len, 1).swapaxes(1, 2)
+        return {"o": ragged.unpacked(o), "lse": lse}, report
+
+    @property
+    def _tensors(self) -> Mapping[str, Array]:
+        """The inputs as a call takes them."""
+        ragged = self.divided.ragged
+        return self.inputs.tensors if ragged is None else ragged.tensors(self.inputs.tensors)
 
     def place(self, worst: Worst) -> str:
         where = f"sequence {worst.batch}, token {worst.row}, head {worst.head}"
@@ -223,10 +244,11 @@ def _merge(
 
 
 class MlaDecodeKind(Kind):
-    """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work."""
+    """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work, and of each
+    sequence's new tokens the call has the last `q_lens`."""
 
-    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks")
-    lists = ("lengths",)
+    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks", "q_lens")
+    lists = ("lengths", "q_lens")
     data = tuple(LATENT_KINDS)
     uneven: ClassVar[Mapping[str, Any]] = {"lengths": (3, 260)}
 
@@ -239,14 +261,18 @@ class MlaDecodeKind(Kind):
                 f"split_keys={split_keys}, blocks={blocks}",
                 hint=f"split_keys is 0 or a multiple of {TILE}, blocks at least 1",
             )
-        if "lengths" in shape and isinstance(shape["lengths"], int):
-            shape["lengths"] = (shape["lengths"],)
+        for name in self.lists:
+            if isinstance(shape.get(name), int):
+                shape[name] = (shape[name],)
+        q_lens = tuple(shape.pop("q_lens", ()))
         if not {"lengths", "max_length"} & shape.keys():
             shape["max_length"] = 300
         made = mla_decode_inputs(
             MlaDecodeConfig.from_fields(problem), data=data, seed=seed, **shape
         )
-        return DividedInputs(made, split_keys, blocks)
+        if q_lens:
+            Ragged.of(made, q_lens)  # which refuses what does not fit
+        return DividedInputs(made, split_keys, blocks, q_lens)
 
     def trial(self, inputs: MlaDecodeInputs | DividedInputs) -> MlaDecodeTrial:
         given = inputs if isinstance(inputs, DividedInputs) else DividedInputs(inputs)
@@ -268,8 +294,10 @@ class MlaDecodeKind(Kind):
             late += (tile * 2, tile * 3)
         if order.running:  # by waves, code that masks is passed by where a tile is whole
             lengths += tuple(tile * n for n in range(1, most + 2))
+        if order.running and config.causal and config.q_len > 2:  # two tiles are cut
+            lengths += tuple(tile * n + 1 for n in range(1, most + 2))
         limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
-        if config.q_len == 1 and not config.cut_at_start:
+        if not order.running and config.q_len == 1 and not config.cut_at_start:
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
@@ -280,9 +308,17 @@ class MlaDecodeKind(Kind):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
-        # By waves, maxima move in any tile.
-        moving = (Call("late_max", whole),) if order.running else ()
-        return Covering((Call("realistic", whole), Call("late_max", parts), *moving), limits)
+        calls = [Call("realistic", whole), Call("late_max", parts)]
+        if order.running:  # by waves, maxima move in any tile
+            calls.append(Call("late_max", whole))
+        if config.q_len > 1 and order.running:  # one new token sees the last tile whole
+            calls.append(Call("realistic", whole | {"q_lens": _one_token(lengths)}))
+        return Covering(tuple(calls), limits)
+
+
+def _one_token(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """One new token of each sequence, and none of the last one."""
+    return (*(1 for _ in lengths[:-1]), 0)
 
 
 KIND = MlaDecodeKind()

@@ -188,6 +188,7 @@ class Decode:
             "plan_shift": TILE.bit_length() - 1,
             "causal": k.causal,
             "cut_at_start": k.cut_at_start,
+            "cut_tiles": self.cut_tiles,
             "window": k.window,
             "chunk": k.chunk,
             "by_chunk": Divider.of(max(k.chunk, 1)),
@@ -346,8 +347,16 @@ class Decode:
         for name in self._masks():
             self._record(
                 name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
-                guarded=True,
+                guarded=True, last=self.cut_tiles,
             )  # fmt: skip
+
+    @property
+    def cut_tiles(self) -> int:
+        """Last tiles of an item that may have keys which a row does not see, of which there are
+        fewer than new tokens; 0: any tile."""
+        if self.k.cut_at_start:
+            return 0
+        return 1 if not self.k.causal or self.k.q_len <= 2 else 2
 
     @property
     def score_keys(self) -> list[int]:
