@@ -313,6 +313,13 @@ class MlaDecodeKind(Kind):
             calls.append(Call("late_max", whole))
         if config.q_len > 1 and order.running:  # one new token sees the last tile whole
             calls.append(Call("realistic", whole | {"q_lens": _one_token(lengths)}))
+        if config.window and order.running:  # parts of all sizes whose first tile or two are cut
+            lengths = tuple(config.window + config.q_len - 1 + n for n in (10, 40))
+            parts = whole | {"lengths": lengths}
+            calls += [
+                Call("realistic", parts | {"split_keys": TILE * n})
+                for n in range(1, -(-most * tile // TILE) + 1)
+            ]
         return Covering(tuple(calls), limits)
 
 

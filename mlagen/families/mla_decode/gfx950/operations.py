@@ -118,7 +118,7 @@ class Decode:
 
     def _masks(self) -> tuple[str, ...]:
         """What hides scores."""
-        return ("mask", "mask_start") if self.k.cut_at_start else ("mask",)
+        return ("mask_start", "mask") if self.k.cut_at_start else ("mask",)
 
     def _storing(self) -> tuple[str, ...]:
         """What stores a work item's results."""
@@ -347,15 +347,13 @@ class Decode:
         for name in self._masks():
             self._record(
                 name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
-                guarded=True, last=self.cut_tiles,
+                guarded=True, last=self.cut_tiles if name == "mask" else 0,
             )  # fmt: skip
 
     @property
     def cut_tiles(self) -> int:
-        """Last tiles of an item that may have keys which a row does not see, of which there are
-        fewer than new tokens; 0: any tile."""
-        if self.k.cut_at_start:
-            return 0
+        """Last tiles of an item that may have keys behind a row's last one, of which there are
+        fewer than new tokens."""
         return 1 if not self.k.causal or self.k.q_len <= 2 else 2
 
     @property

@@ -60,7 +60,7 @@ class StoredDecode(Decode):
         self.stored = stored
         super().__init__(k, s, entry, ring, stored.shape, form)
         if k.rope_aware and s.plain is not None:
-            at = s.plain.tile.index("mask")
+            at = s.plain.tile.index(self._masks()[0])
             before, after = s.plain.tile[:at], s.plain.tile[at:]
             s.plain = replace(s.plain, tile=(*before, "scale_scores", *after))
 
