@@ -1,7 +1,7 @@
 """MLA decode of ours and AITER's binary on the same arrays: errors, executed instructions.
 
     python benchmarks/mla_decode_arrays.py --aiter FOLDER [--heads 16 32 64 128]
-        [--formats bf16 e4m3] [--keys 512 1536] [--data realistic] [--json]
+        [--formats bf16 e4m3 fp8] [--keys 512 1536] [--data realistic] [--json]
 
 FOLDER holds `mla/` with AITER's gfx950 objects. One sequence in pages of one key, one new token,
 one workgroup, nothing split. Errors are those of the longer call against exact fp64 attention, and
@@ -92,7 +92,7 @@ def of_aiter(form: str, heads: int, calls: list[Any], folder: Path) -> Iterator[
     from mlagen.timing.aiter_decode import D_V, DECODE, Call, execute_decode
 
     bits = np.uint16 if form == "bf16" else np.uint8
-    for name in THEIRS[form, heads]:
+    for name in THEIRS["bf16" if form == "bf16" else "e4m3", heads]:
         kernel, counts = DECODE[name], []
         code = load(folder / kernel.path)
         out = np.zeros((heads, D_V), np.uint16)

@@ -23,7 +23,7 @@ from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.problem.expected import compare
-from mlagen.verify import verify
+from mlagen.verify import verify, verify_thoroughly
 
 KERNEL, MERGE = "mla_decode_gfx950", "mla_decode_merge_gfx950"
 CALL = ("q", "cache", "block_table", "cache_lengths")
@@ -151,9 +151,35 @@ def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
     check(built(config), lengths=tuple(lengths), split_keys=split_keys, data=data)
 
 
-def test_all_code_that_can_be_reached_is_checked():
-    report = verify(built(MlaDecodeConfig(6, q_len=2)))
+@pytest.mark.parametrize(
+    ("fields", "knobs"),
+    [
+        ({"num_heads": 6, "q_len": 2}, {}),
+        ({"num_heads": 3, "q_len": 8}, {"rows": 32}),
+        ({"num_heads": 128}, {"persistent": 1}),
+        ({"num_heads": 16, "q_len": 4, "mask": "null"}, {}),
+        ({"num_heads": 16, "num_kv_heads": 4, "q_len": 3}, {}),
+        ({"num_heads": 40, "q_len": 2}, {"persistent": 1, "arguments": "aiter"}),
+    ],
+)
+def test_all_code_is_reached(fields, knobs):
+    """Masks stand only where the problem can hide a key, and verification's calls take them."""
+    report = verify_thoroughly(built(MlaDecodeConfig(**fields), **knobs))
     assert report.passed, report.facts()
+    assert report.coverage.reached == report.coverage.total, report.coverage.gaps
+
+
+@pytest.mark.parametrize("knobs", [{}, {"rows": 32}, {"persistent": 1, "arguments": "aiter"}])
+@pytest.mark.parametrize("split_keys", [0, 64])
+def test_sequences_of_different_numbers_of_new_tokens(knobs, split_keys):
+    """The oldest token of one sequence sees more keys than another's: none, all or some of them."""
+    sizes = {"lengths": (64, 65, 290, 33, 1, 0), "q_lens": (1, 4, 2, 0, 3, 4)}
+    check(built(MlaDecodeConfig(6, q_len=4), **knobs), **sizes, split_keys=split_keys)
+
+
+def test_numbers_of_new_tokens_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"q_lens \[3\] of 2 sequences of up to 2 new tokens"):
+        verify(built(MlaDecodeConfig(6, q_len=2)), lengths=(5, 6), q_lens=(3,))
 
 
 def test_a_call_of_arrays():
