@@ -57,7 +57,9 @@ def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
             special = operation.domain in ("first", "rest") or operation.first_differs
             low.append((2 if operation.domain == "second" else int(special)) - offset)
             if operation.domain not in ("first", "second"):
-                high.append(offset + operation.last)  # steady code is not that of the last tiles
+                high.append(
+                    offset + operation.last_tiles
+                )  # steady code is not that of the last tiles
     up, down = -(-max(low) // step) * step, min(first) // step * step
     return Bounds(up, max(high), down, max(last), period, step)
 

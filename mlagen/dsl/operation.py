@@ -36,7 +36,7 @@ class Operation:
 
     `domain`: "every" tile in [0, N); "first": only tile 0; "second": only tile 1; "rest": every
     tile but 0; "empty": outside the loop, only when there is no tile at all.
-    `last`: only the last so many tiles of these; 0: all of them.
+    `last_tiles`: only the last so many tiles of these; 0: all of them.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be
     interleaved.
@@ -57,7 +57,7 @@ class Operation:
     uses: tuple[Value, ...] = ()
     access: Access | None = None
     domain: Literal["every", "first", "second", "rest", "empty"] = "every"
-    last: int = 0
+    last_tiles: int = 0
     first_differs: bool = False
     guarded: bool = False
     leaves: bool = False
@@ -77,7 +77,7 @@ class Operation:
         tile = i + (self.tile.offset if self.tile else 0)
         if self.domain in ("first", "second"):
             return tile == (self.domain == "second") and tile < n
-        low = max(int(self.domain == "rest"), n - self.last if self.last else 0)
+        low = max(int(self.domain == "rest"), n - self.last_tiles if self.last_tiles else 0)
         return low <= tile < n
 
     @property

@@ -347,7 +347,7 @@ class Decode:
         for name in self._masks():
             self._record(
                 name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
-                guarded=True, last=self.cut_tiles if name == "mask" else 0,
+                guarded=True, last_tiles=self.cut_tiles if name == "mask" else 0,
             )  # fmt: skip
 
     @property
