@@ -188,7 +188,7 @@ class MlaDecodeTrial(Trial):
             **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
         }  # fmt: skip
-        sizes = {"items": len(work.items)}
+        sizes = self.unit.grid(len(work.items))
         if work.shares is not None:
             tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
         numbers: dict[str, int | float] = {
