@@ -84,7 +84,8 @@ def constants(entry: Any) -> dict[str, int]:
 
 
 def product(i: Any, known: dict[str, int]) -> dict[str, float]:
-    """Of a tcgen05.mma, of both SMs of a pair together: operations, and bytes that it reads."""
+    """Of a tcgen05.mma, of both SMs of a pair together: operations, two of e4m3 as one of bf16, and
+    bytes that it reads."""
     from mlagen.errors import UnsupportedError
     from mlagen.ptx.syntax import Memory
 
@@ -92,11 +93,11 @@ def product(i: Any, known: dict[str, int]) -> dict[str, float]:
     word = word if isinstance(word, int) else known.get(word)
     if word is None:
         raise UnsupportedError(f"line {i.line}: the text does not tell its instruction descriptor")
-    rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 16
+    rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 32  # bytes
     own = 0 if isinstance(i.operands[1], Memory) else rows  # A in tensor memory is no SMEM
     return {
-        "products": 1, "tensor": 2 * rows * columns * depth,
-        "SMEM of products": (own + columns) * depth * 2,
+        "products": 1, "tensor": rows * columns * depth,
+        "SMEM of products": (own + columns) * depth,
     }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
     "schedules/shared/two_halves.py: two_halves",
     "schedules/shared/on_a_cta_pair.py: on_a_cta_pair",
+    "schedules/shared/pages_on_a_cta_pair.py: pages_on_a_cta_pair",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/shared/streamed_prefill.py: streamed_prefill",
 }

@@ -40,6 +40,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
+from mlagen.families.mla_decode.uneven_splits import uneven_ends
 from mlagen.families.mla_decode.unit import HOPPER, Unit
 
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
@@ -291,9 +292,11 @@ def _splits(
         return cut.splits(low), cut
     if counts is None:
         counts = even_counts(config, tiles, row_blocks, unit)
+    ends = None if persistent else uneven_ends(config, tiles, row_blocks, unit, counts)
+    if ends is None:
+        ends = [boundaries(*one) for one in zip(tiles.tolist(), counts.tolist(), strict=True)]
     return tuple(
-        (0, *(a + first for first in boundaries(n, count)))
-        for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
+        (0, *(a + first for first in own)) for a, own in zip(low.tolist(), ends, strict=True)
     ), None
 
 
