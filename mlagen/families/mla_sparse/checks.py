@@ -34,6 +34,23 @@ class Common(Protocol):
     def rows(self) -> str: ...
 
 
+class Products:
+    """What products are of, of problems that say it by `dtype` and `compute`."""
+
+    dtype: str
+    compute: str
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether products take queries as they are stored."""
+        return self.compute == "fp8" or self.dtype == "bf16"
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
+
+
 def check_common(problem: Common, rows: tuple[str, ...]) -> None:
     """ConfigError for a value that no kernel can have; `rows`: the formats that there are."""
     check_types(problem)

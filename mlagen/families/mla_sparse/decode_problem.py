@@ -19,11 +19,14 @@ from typing import ClassVar
 from mlagen.attention.latent.order import D_V
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.checks import (
+    COMPUTE,
     MAX_HEADS,
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
+    Products,
     check_common,
+    check_compute,
 )
 from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
@@ -32,7 +35,7 @@ MAX_Q_LEN = 8
 
 
 @dataclass(frozen=True)
-class MlaSparseDecodeConfig(Fields):
+class MlaSparseDecodeConfig(Products, Fields):
     """One sparse decode kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
@@ -56,9 +59,14 @@ class MlaSparseDecodeConfig(Fields):
     causal: bool = told(
         False, meaning="whether keys of the first cache come with positions", legal=BOOLEANS
     )
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_common(self, DECODE_ROWS)
+        check_compute(self.compute, self.dtype, self.rows)
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(
                 f"q_len={self.q_len} is not in 1 .. {MAX_Q_LEN}",

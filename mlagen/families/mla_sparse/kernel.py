@@ -30,6 +30,7 @@ from mlagen.launch import Launcher
 
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
+    "sm_100a": "mla_decode_merge_sm100",
     "gfx950": "mla_decode_merge_gfx950",
 }
 

@@ -22,6 +22,7 @@ from mlagen.families.mla_sparse.checks import (
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
+    Products,
     check_common,
     check_compute,
 )
@@ -30,7 +31,7 @@ from mlagen.problem.fields import Fields, told
 
 
 @dataclass(frozen=True)
-class MlaSparsePrefillConfig(Fields):
+class MlaSparsePrefillConfig(Products, Fields):
     """One sparse prefill kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
@@ -59,16 +60,6 @@ class MlaSparsePrefillConfig(Fields):
     def row_format(self) -> RowFormat:
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
-
-    @property
-    def as_stored(self) -> bool:
-        """Whether products take queries as they are stored."""
-        return self.compute == "fp8" or self.dtype == "bf16"
-
-    @property
-    def product_bytes(self) -> int:
-        """Bytes of a number that products are of."""
-        return 1 if self.compute == "fp8" else 2
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:

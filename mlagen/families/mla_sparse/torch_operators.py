@@ -23,7 +23,8 @@ KERNELS = {
         "gfx950": "mla_sparse_prefill_gfx950",
     },
     "mla_sparse_decode": {
-        "sm_90a": "mla_sparse_decode_sm90", "gfx950": "mla_sparse_decode_gfx950"
+        "sm_90a": "mla_sparse_decode_sm90", "sm_100a": "mla_sparse_decode_sm100",
+        "gfx950": "mla_sparse_decode_gfx950",
     },
 }  # fmt: skip
 
