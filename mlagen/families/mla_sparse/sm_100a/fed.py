@@ -56,13 +56,16 @@ class FedSparse(Sparse):
                 (tile, apart * (n // 2) + COLUMNS * (n % 2))
                 for n, tile in enumerate(self.values.tiles)
             )
-            self.pieces[self.values.name] = self._piece(self.values, values, "columns")
+            self.pieces[self.values.name] = self._piece(
+                self.values, values, "columns", apart // 2
+            )
         pieces = self.pieces.values()
         self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
         for operand, type, count, why in (
             ("place", ".b32", max(x.held for x in pieces), "rows of the next tile of this thread"),
             ("words", ".b32", max(x.held * x.words for x in pieces), "their stored numbers"),
             ("by", ".f32", max(x.held * x.scales for x in pieces), "and scales"),
+            ("exponents", ".b32", max(x.held * x.exponents for x in pieces), "or their exponents"),
         ):
             self.supply[operand] = s.named(operand, type, count, why) if count else []
         for name, piece in self.pieces.items():
@@ -70,9 +73,9 @@ class FedSparse(Sparse):
                                              piece=piece))  # fmt: skip
 
     def _piece(
-        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str
+        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str, apart: int = 0
     ) -> Piece:
-        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half)
+        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half, apart)
 
     def _fetched(self) -> tuple[Part, ...]:
         return tuple(
