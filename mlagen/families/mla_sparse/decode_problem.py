@@ -28,7 +28,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, RowFormat
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
 
 MAX_Q_LEN = 8
@@ -50,7 +50,7 @@ class MlaSparseDecodeConfig(Products, Fields):
         "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
     )
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    rows: str = told("bf16", meaning="how a row of the caches is stored", legal=DECODE_ROWS)
+    rows: str = told("bf16", meaning="how a row of the caches is stored", legal=ROWS)
     q_len: int = told(1, meaning="new tokens a sequence", legal=f"1 .. {MAX_Q_LEN}")
     shared_list: bool = told(
         False, meaning="whether a sequence's tokens share its lists", legal=BOOLEANS
@@ -65,7 +65,7 @@ class MlaSparseDecodeConfig(Products, Fields):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_common(self, DECODE_ROWS)
+        check_common(self)
         check_compute(self.compute, self.dtype, self.rows)
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(

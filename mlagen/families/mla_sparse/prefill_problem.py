@@ -26,7 +26,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, RowFormat
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
 
@@ -46,14 +46,14 @@ class MlaSparsePrefillConfig(Products, Fields):
         "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
     )
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    rows: str = told("bf16", meaning="how a row of the cache is stored", legal=PREFILL_ROWS)
+    rows: str = told("bf16", meaning="how a row of the cache is stored", legal=ROWS)
     compute: str = told(
         "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
         legal=COMPUTE,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_common(self, PREFILL_ROWS)
+        check_common(self)
         check_compute(self.compute, self.dtype, self.rows)
 
     @property

@@ -51,7 +51,7 @@ def signature(
             ("lse", "pointer:fp32", "write"),
             ("max_logits", "pointer:fp32", "write"),
             ("units", "u32", "value"),
-            *((name, "u32", "value") for name in POOL_NUMBERS),
+            *((name, "u32", "value") for name in _pool_numbers(k)),
             ("topk", "u32", "value"),
             ("list_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
@@ -92,12 +92,7 @@ def decode_signature(
     numbers = tuple(
         (f"{which}{name}", "u32", "value")
         for which in (("", "extra_") if k.extra else ("",))
-        for name in (
-            *POOL_NUMBERS,
-            *(["page_size"] if k.rows == "model1" else []),
-            "topk",
-            "list_stride",
-        )
+        for name in (*_pool_numbers(k), "topk", "list_stride")
     )
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
     return Signature(
@@ -121,6 +116,10 @@ def decode_signature(
         resident=resident,
         clusters=clusters,
     )
+
+
+def _pool_numbers(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> tuple[str, ...]:
+    return (*POOL_NUMBERS, "page_size") if k.row_format.paged_scales else POOL_NUMBERS
 
 
 def _queries(

@@ -56,9 +56,7 @@ class FedSparse(Sparse):
                 (tile, apart * (n // 2) + COLUMNS * (n % 2))
                 for n, tile in enumerate(self.values.tiles)
             )
-            self.pieces[self.values.name] = self._piece(
-                self.values, values, "columns", apart // 2
-            )
+            self.pieces[self.values.name] = self._piece(self.values, values, "columns", apart // 2)
         pieces = self.pieces.values()
         self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
         for operand, type, count, why in (
