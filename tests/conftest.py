@@ -60,7 +60,7 @@ SAMPLED = {
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 60,
     "test_verify_sparse_blackwell.py": 140,
-    "test_verify_sparse_decode_blackwell.py": 100,
+    "test_verify_sparse_decode_blackwell.py": 60,
     "test_verify_decode_blackwell.py": 40,
     "test_sparse_edits_blackwell.py": 24,
     "test_schedule_fuzz.py": 2,
