@@ -13,7 +13,7 @@ from sparse_draws import EMULATED, TUNED_HEADS, calls, drawing, hypothesis, st
 from mlagen.families.mla_sparse.inputs import LARGEST_SCALE
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS
 
 E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
 BY_ROWS = {**E4M3, "rows": "e4m3_row"}
@@ -22,7 +22,7 @@ HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
 TYPES = st.sampled_from(
     [
         {"rows": name, "d_qk": d_qk, "dtype": dtype}
-        for name in PREFILL_ROWS for d_qk in FORMATS[name].widths for dtype in ("bf16", "fp8_e4m3")
+        for name in ROWS for d_qk in FORMATS[name].widths for dtype in ("bf16", "fp8_e4m3")
     ]
     + [{**types, "d_qk": d_qk} for types in (E4M3, BY_ROWS) for d_qk in (512, 576)]
 )  # fmt: skip

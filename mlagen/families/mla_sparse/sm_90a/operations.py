@@ -237,6 +237,16 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
     }  # fmt: skip
 
 
+def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    """UnsupportedError for products that there are none of."""
+    if k.compute == "fp8":
+        raise UnsupportedError(
+            "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "
+            "have them column after column",
+            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
+        )
+
+
 def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
     if k.num_heads > MOST_ROWS:
         raise UnsupportedError(
