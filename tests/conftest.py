@@ -63,6 +63,7 @@ SAMPLED = {
     "test_verify_sparse_decode_blackwell.py": 60,
     "test_verify_decode_blackwell.py": 40,
     "test_sparse_edits_blackwell.py": 24,
+    "test_sparse_decode_edits_blackwell.py": 12,
     "test_schedule_fuzz.py": 2,
     "test_oracles_forms.py": 4,
     "test_values_approx.py": 3,
