@@ -1,5 +1,5 @@
-"""Top-k sparse MLA decode on Blackwell: ptxas takes it without spills, and what is executed is right
-by both oracles and clean, whole and in parts."""
+"""Top-k sparse MLA decode on Blackwell: ptxas takes it without spills, and what is executed is
+right by both oracles and clean, whole and in parts."""
 
 import pytest
 

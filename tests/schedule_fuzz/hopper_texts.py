@@ -43,6 +43,7 @@ OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
 BLACKWELL = {  # kernels by problem
     "MlaSparsePrefillConfig": "mla_sparse_prefill_sm100",
+    "MlaSparseDecodeConfig": "mla_sparse_decode_sm100",
     "MlaDecodeConfig": "mla_decode_sm100",
     "MlaDecodeMergeConfig": "mla_decode_merge_sm100",
 }

@@ -41,7 +41,7 @@ NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
 
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
-    if manifest.problem_type == DENSE and manifest.knobs.get("ctas") == 2:
+    if manifest.problem_type == DENSE and manifest.grid[0].clusters == PAIR.ctas:
         return PAIR
     if manifest.target != "gfx950":
         return NVIDIA[manifest.target]
