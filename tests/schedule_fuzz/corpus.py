@@ -14,9 +14,9 @@ from typing import Any
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.operations import Decode as PagedDecode
-from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
