@@ -1,12 +1,19 @@
 """MLA decode for sm_100a: what 64 keys are to each pipe, by blocks of 64 rows and by CTA pairs.
 
     python benchmarks/mla_decode_bound_sm100.py [--heads 128] [--forms bf16 e4m3 ..] [--json]
+    python benchmarks/mla_decode_bound_sm100.py --plans
 
 Each kernel runs one sequence of 1024 and one of 2048 keys in the emulator; the difference, divided
 by 16, is what 64 more keys cost all blocks that share them. All clocks are a PREDICTION, of no
 chip's time: those that a pipe of an SM would be busy if it did nothing else and were never late, by
 the rates of `mla_sparse_vs_flashmla_sm100.py`, and two of memory besides. Bytes that TMA brings to
 SMEM are those that the kernel announces.
+
+`--plans`: microseconds of calls of equal sequences in bf16, by the plan's own table of costs
+(`mlagen.families.mla_decode.even_splits`), a PREDICTION as well: of the plan for blocks, of that
+for CTA pairs, and of what pairs that take several items could have: all tiles in equal shares, one
+start, `FURTHER` for each further item, whose first rows arrive while O of the one before it is
+stored, and `TAKES` tiles to take in what another pair began, as Hopper's plan has it.
 """
 
 from __future__ import annotations
@@ -44,6 +51,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "rope_aware": {"cache_dtype": "fp8_rope_aware"},
     "compute_fp8": {**E4M3, "dtype": "fp8_e4m3", "compute": "fp8"},
 }
+FURTHER = 2.0  # microseconds: O of 128 rows from TMEM to memory, and scores and softmax of a tile
+CALLS = tuple((batch, keys) for batch in (32, 64, 128) for keys in (2048, 4096, 8192, 32768))
 ROWS = (
     "products", "tensor", "ex2", "fp32", "bytes fetched", "SMEM of products", "SMEM of threads",
     "mbarrier arrivals", "mbarrier waits", "issue",
@@ -121,15 +130,68 @@ def loaded(k: Any, ctas: int, blocks: int, row: int) -> float:
     return KEYS * row * blocks if ctas == 1 else KEYS * (row + k.d_v)
 
 
+def planned(heads: int, batch: int, keys: int, unit: Any) -> float:
+    """Microseconds of the plan."""
+    import numpy as np
+
+    from mlagen.families.mla_decode.even_splits import costs_of, longest_first
+    from mlagen.families.mla_decode.plan import plan_work
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+
+    config = MlaDecodeConfig(heads)
+    costs = costs_of(config, unit)
+    work = plan_work(config, [keys] * batch, unit=unit)
+    tiles = np.minimum(work.items[:, 6], keys // KEYS) - work.items[:, 5]
+    share = min(len(tiles), unit.blocks) / unit.blocks
+    pieces = np.array([len(own) for own in work.splits])
+    parts = -(-heads // unit.rows) * int((pieces * (1 + (pieces == 2)))[pieces > 1].sum())
+    ended = longest_first(costs.item(tiles, share), unit.blocks)
+    return float(ended + costs.once(int(tiles.max()), parts))
+
+
+def several_items(heads: int, batch: int, keys: int) -> float:
+    """Microseconds of pairs that take several items, each an equal share of all tiles."""
+    from mlagen.families.mla_decode.even_splits import costs_of
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.shares import TAKES
+    from mlagen.families.mla_decode.unit import PAIR
+
+    costs = costs_of(MlaDecodeConfig(heads), PAIR)
+    tile = costs.item(1, 1.0) - costs.start
+    items = batch + PAIR.blocks - 1  # where a share ends a sequence is cut
+    shares = batch * (keys // KEYS) / PAIR.blocks * tile
+    return float(costs.start + shares + FURTHER * (items / PAIR.blocks - 1) + TAKES * tile)
+
+
+def plans(heads: int) -> str:
+    """The table of `--plans`."""
+    from mlagen.families.mla_decode.unit import BLACKWELL, PAIR
+
+    lines = []
+    for batch, keys in CALLS:
+        blocks, pairs = (planned(heads, batch, keys, unit) for unit in (BLACKWELL, PAIR))
+        several = several_items(heads, batch, keys)
+        lines.append((
+            str(batch), f"{keys:,}", f"{blocks:.1f}", f"{pairs:.1f}", f"{blocks / pairs:.2f}",
+            f"{several:.1f}", f"{pairs / several:.2f}",
+        ))  # fmt: skip
+    head = ("batch", "keys", "blocks", "pairs", "ratio", "several items a pair", "ratio")
+    return f"PREDICTION: microseconds, {heads} heads, bf16\n\n{table(head, lines)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--heads", type=int, default=128, help="65 to 128 rows share keys")
     parser.add_argument("--forms", nargs="+", default=[*FORMS], choices=FORMS)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plans", action="store_true", help="predicted times of calls instead")
     options = parser.parse_args()
     if not 64 < options.heads <= 128:
         parser.error(f"--heads {options.heads}: a CTA pair takes 65 to 128")
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    if options.plans:
+        print(plans(options.heads))
+        return 0
     found = [told(form, options.heads, ctas) for form in options.forms for ctas in (1, 2)]
     rates = {**RATES, "HBM": HBM, "L2": L2}
     if options.json:

@@ -92,6 +92,7 @@ B200 = Costs(start=4.2, crowd=(), pair=0.0, loop=0.0, merge=1.5, part=64 * 512 *
 
 def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
+    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.target == "gfx950":
         tile = MI355X_TILES[unit.rows][config.cache_dtype != "bf16"]
@@ -99,17 +100,18 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
         shared = TILE * row * MI355X_CUS / HBM  # where all compute units have one
         costs = replace(MI355X, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
     if unit.target == "sm_100a":
-        costs = _b200(config, unit.ctas)
-    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+        costs = _b200(config, unit, rows)
     return replace(costs, part=costs.part * max(min(rows, unit.rows) / 64, 0.5))
 
 
-def _b200(config: MlaDecodeConfig, ctas: int) -> Costs:
-    """Of items that a block takes, or a CTA pair."""
+def _b200(config: MlaDecodeConfig, unit: Unit, rows: int) -> Costs:
+    """Of items that a block takes, or a CTA pair. Of `rows` query rows that share keys the row
+    blocks run side by side, so that HBM gives each key once."""
     form = "fp8" if config.compute == "fp8" else "rope-aware" if config.rope_aware else "bf16"
-    tile = B200_CLOCKS[form][ctas - 1] / B200_MHZ / B200_REACHED
+    tile = B200_CLOCKS[form][unit.ctas - 1] / B200_MHZ / B200_REACHED
     row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
-    shared = TILE * row * (B200_SMS // ctas) / B200_HBM  # where all SMs have one
+    readers = B200_SMS / unit.ctas / -(-rows // unit.rows)  # where all SMs have an item
+    shared = TILE * row * readers / B200_HBM
     return replace(B200, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
 
 
