@@ -90,3 +90,14 @@ def test_sinks_and_queries_without_keys(heads: int, empty: str) -> None:
         o, lse = made(**given(inputs, splits=splits, empty_lse=empty))
         assert not o[1].any() and (lse[1] == float(empty)).all()
         right(made, inputs, (o, np.where(np.isposinf(lse), -np.inf, lse)), splits)
+
+
+@pytest.mark.parametrize("fields", [{}, {"rows": "v32"}], ids=str)
+@pytest.mark.parametrize("heads", [8, 128])
+def test_every_block_lets_the_merge_begin(heads: int, fields: dict[str, Any]) -> None:
+    """`launch_dependents` stands before anything may leave, in blocks of parts without keys too."""
+    made = kernel("decode", target="sm100", num_heads=heads, **fields)
+    lines = [line.strip() for line in made.artifact.text.split("\n")]
+    feeder = lines.index("FEEDER:")
+    found = lines.index("griddepcontrol.launch_dependents;", feeder)
+    assert not any("bra" in line or line == "ret;" for line in lines[feeder + 1 : found])

@@ -83,7 +83,7 @@ class Sparse(InTensor):
     def _row_scales(self, k: Config) -> bool:
         """Whether each row has a scale; ScheduleError for rows that are not for these."""
         if k.rows != "bf16" and k.compute != "fp8":
-            raise ScheduleError(f"rows={k.rows} are copied as they are", hint="FedPrefill converts")
+            raise ScheduleError(f"rows={k.rows} are copied as they are", hint="FedSparse converts")
         return k.rows == "e4m3_row"
 
     def _check_roles(self, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
