@@ -20,26 +20,23 @@ import os
 import sys
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mla_sparse_vs_flashmla_sm100 import (
     FOREIGN,
-    KEYS,
     RATES,
-    ROWS,
-    TITLES,
     VARIABLE,
     Run,
-    Told,
-    table,
+    compared,
+    told,
     work,
 )
 
 SCHEMA = "mlagen.benchmark.mla_sparse_decode_vs_flashmla_sm100/1"
 CASES = (("v32", 64), ("v32", 128), ("model1", 128))
 FETCHED = {"v32": 512 + 128, "model1": 512 + 128}  # bytes of a row that FlashMLA's boxes have
-D_V = 512
 
 
 def judged(call: Any, out: Any) -> tuple[float, int]:
@@ -90,48 +87,6 @@ def ours(rows: str, heads: int, topk: int) -> Run:
 RUNS = {"FlashMLA": theirs, "mlagen": ours}
 
 
-def compared(who: str, rows: str, heads: int, fewer: int, more: int) -> Told:
-    """A kernel by two runs; clocks are of one SM, of two that have 64 heads each."""
-    import flashmla_blackwell_decode as fd
-
-    first, second = (RUNS[who](rows, heads, topk) for topk in (fewer, more))
-    units = (more - fewer) / KEYS
-    names = sorted(first.work | second.work)
-    per = {name: (second.work[name] - first.work[name]) / units for name in names}
-    blocks = heads // 64
-    clocks = {pipe: per.get(pipe, 0.0) / rate.amount / blocks for pipe, rate in RATES.items()}
-    slowest = max(clocks, key=lambda pipe: clocks[pipe])
-    useful = 2 * heads * KEYS * (fd.WIDTH[rows] + D_V) / RATES["tensor"].amount / blocks
-    return Told(
-        f"{who}, {rows}", heads, per, clocks, slowest, useful / clocks[slowest],
-        max(first.error, second.error), first.outside + second.outside,
-    )  # fmt: skip
-
-
-def told(found: list[Told]) -> str:
-    """Both tables and the errors."""
-    head = ("", *(f"{one.who}, {one.heads} heads" for one in found))
-    executed = [
-        (TITLES.get(name, name), *(f"{one.work.get(name, 0):,.0f}" for one in found))
-        for name in ROWS
-    ]
-    clocks = [
-        (f"{pipe}: {rate.amount:,.0f} {rate.what}", *(f"{one.clocks[pipe]:,.0f}" for one in found))
-        for pipe, rate in RATES.items()
-    ]
-    clocks.append(("slowest pipe", *(one.bound for one in found)))
-    clocks.append(("at most, of the tensor peak", *(f"{one.share:.0%}" for one in found)))
-    errors = [
-        f"{one.who}, {one.heads} heads: largest error of O {one.error:.3f} of its bound, "
-        f"{one.outside} outside" for one in found
-    ]  # fmt: skip
-    return "\n".join([
-        f"Executed for {KEYS} keys, all blocks", "", table(head, executed), "",
-        f"PREDICTION: clocks of one SM for {KEYS} keys, each pipe alone", "", table(head, clocks),
-        "", *errors,
-    ])  # fmt: skip
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--topk", type=int, nargs=2, default=[1024, 2048], metavar=("N", "M"))
@@ -147,7 +102,13 @@ def main() -> int:
     if not 0 < fewer < more <= 2048 or fewer % 128 or more % 128:
         parser.error(f"--topk {fewer} {more}: two multiples of 128 in ascending order to 2048")
     sys.path.insert(0, str(FOREIGN))
-    found = [compared(who, rows, heads, fewer, more) for rows, heads in CASES for who in asked]
+    import flashmla_blackwell_decode as fd
+
+    found = [
+        compared(f"{who}, {rows}", partial(RUNS[who], rows), heads, fewer, more, fd.WIDTH[rows])
+        for rows, heads in CASES
+        for who in asked
+    ]
     if options.json:
         rates = {name: asdict(rate) for name, rate in RATES.items()}
         print(json.dumps({"schema": SCHEMA, "rates": rates, "kernels": [*map(asdict, found)]}))

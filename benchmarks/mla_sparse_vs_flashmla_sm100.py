@@ -240,8 +240,15 @@ class Told:
     outside: int
 
 
-def compared(who: str, run: Callable[[int, int], Run], heads: int, fewer: int, more: int) -> Told:
-    """A kernel by two runs."""
+def compared(
+    who: str,
+    run: Callable[[int, int], Run],
+    heads: int,
+    fewer: int,
+    more: int,
+    width: int = D_QK,
+) -> Told:
+    """A kernel by two runs. `width`: columns of a key."""
     first, second = run(heads, fewer), run(heads, more)
     units = (more - fewer) / KEYS
     names = sorted(first.work | second.work)
@@ -249,7 +256,7 @@ def compared(who: str, run: Callable[[int, int], Run], heads: int, fewer: int, m
     blocks = -(-heads // 64)
     clocks = {pipe: per.get(pipe, 0.0) / rate.amount / blocks for pipe, rate in RATES.items()}
     slowest = max(clocks, key=lambda pipe: clocks[pipe])
-    useful = 2 * heads * KEYS * (D_QK + D_V) / RATES["tensor"].amount / blocks
+    useful = 2 * heads * KEYS * (width + D_V) / RATES["tensor"].amount / blocks
     return Told(
         who, heads, per, clocks, slowest, useful / clocks[slowest],
         max(first.error, second.error), first.outside + second.outside,

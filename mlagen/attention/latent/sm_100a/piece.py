@@ -3,9 +3,12 @@ of every 64."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
+from mlagen.dsl import by
+from mlagen.dsl.plain import Part
 from mlagen.targets.nvidia.dsl import Pipeline
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
@@ -78,3 +81,13 @@ class Piece:
         """The place of that scale among those that a thread has."""
         every = sorted({self.scale_of(column) for _, column in self.latent})
         return every.index(self.scale_of(column))
+
+
+def fed_in_turn(pipelines: Iterable[Pipeline]) -> tuple[Part, ...]:
+    """Of the plain order: each pipeline's producer looks a tile's rows up, loads and stores them."""
+    return tuple(
+        part for pipeline in pipelines
+        for part in by(pipeline.producer, *(
+            f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
+        ))
+    )  # fmt: skip

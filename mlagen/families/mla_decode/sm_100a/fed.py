@@ -15,8 +15,8 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
-from mlagen.attention.latent.sm_100a.piece import Piece
-from mlagen.dsl import Tile, Value, bind, by
+from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn
+from mlagen.dsl import Tile, Value, bind
 from mlagen.dsl.plain import Part
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.operations import Decode
@@ -61,12 +61,7 @@ class FedDecode(Decode):
         return {s.smem.pipelines[name].producer: (128,) if pair else (256,) for name in names}
 
     def _fetched(self) -> tuple[Part, ...]:
-        return tuple(
-            part for pipeline in self._rows()
-            for part in by(pipeline.producer, *(
-                f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
-            ))
-        )  # fmt: skip
+        return fed_in_turn(self._rows())
 
     def look_up_for(self, pipeline: Pipeline, tile: Tile) -> None:
         """Load which pages the rows lie in that this thread converts for `pipeline`."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.in_tensor import check_roles
-from mlagen.attention.latent.sm_100a.piece import Piece
-from mlagen.dsl import Tile, Value, bind, by
+from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn
+from mlagen.dsl import Tile, Value, bind
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -76,12 +76,7 @@ class FedSparse(Sparse):
         return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half, apart)
 
     def _fetched(self) -> tuple[Part, ...]:
-        return tuple(
-            part for pipeline in self._rows()
-            for part in by(pipeline.producer, *(
-                f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
-            ))
-        )  # fmt: skip
+        return fed_in_turn(self._rows())
 
     # ---- keys -------------------------------------------------------------------------------
 
