@@ -84,7 +84,7 @@ class Piece:
 
 
 def fed_in_turn(pipelines: Iterable[Pipeline]) -> tuple[Part, ...]:
-    """Of the plain order: each pipeline's producer looks a tile's rows up, loads and stores them."""
+    """Of the plain order: each pipeline's producer looks rows up, loads and stores them."""
     return tuple(
         part for pipeline in pipelines
         for part in by(pipeline.producer, *(
