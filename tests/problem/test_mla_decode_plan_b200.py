@@ -63,6 +63,11 @@ def test_uneven_splits_are_taken_where_they_end_earlier(batch, keys, unit):
         assert ended(config, unit, tiles, row_blocks, splits) < 0.99 * even
 
 
+def test_sequences_without_new_tokens():
+    work = plan_work(MlaDecodeConfig(128), [5000] * 90, q_lens=[0] * 90, unit=PAIR)
+    assert not len(work.items) and not work.slots
+
+
 def test_a_hopper_gpu_has_none():
     tiles, row_blocks = np.full(128, 128), np.full(128, 2)
     counts = np.ones(128, np.int64)

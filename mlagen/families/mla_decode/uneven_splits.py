@@ -26,7 +26,7 @@ def uneven_ends(
     """Tiles after each sequence's first at which its pieces but the last end; None where `counts`
     equal splits are estimated to end earlier, or sequences have different numbers of row blocks."""
     gang = int(row_blocks.max(initial=0))
-    if unit.target not in TARGETS or not tiles.any() or np.any(row_blocks != gang):
+    if unit.target not in TARGETS or not gang or np.any(row_blocks != gang) or not tiles.any():
         return None
     gangs, lengths, costs = unit.blocks // gang, tiles.tolist(), costs_of(config, unit)
     if len(lengths) * gang * 2 < unit.blocks or not gangs:  # cut into equal parts, all run at once
