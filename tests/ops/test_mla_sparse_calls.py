@@ -354,12 +354,13 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["sm90", "sm100"])
 @pytest.mark.parametrize(
     ("which", "fields", "change", "words"), REFUSED, ids=[entry[3] for entry in REFUSED]
 )
-def test_what_is_refused(which: str, fields: Any, change: Any, words: str) -> None:
+def test_what_is_refused(which: str, fields: Any, change: Any, words: str, target: str) -> None:
     launcher = Recorder()
-    made = kernel(which, launcher, num_heads=8, **fields)
+    made = kernel(which, launcher, target, num_heads=8, **fields)
     make = prefill if which == "prefill" else decode
     _, inputs = make({"num_heads": 8, **fields})
     with pytest.raises(ConfigError, match=words):
