@@ -21,6 +21,7 @@ OWN = (
     "work", "aiter_work", "item", "lanes", "find_pages", "copy", "copy_stored", "mask",
     "mask_start", "scale_scores", "stored_products", "normalise", "store_partial", "store",
 )  # fmt: skip
+MOST_STARTED = 2  # tiles with code of their own for keys before a row's first one
 
 
 class Decode(LatentLoop):
@@ -49,7 +50,7 @@ class Decode(LatentLoop):
         return ("find_pages",)
 
     def _masks(self) -> tuple[str, ...]:
-        return ("mask_start", "mask") if self.k.cut_at_start else ("mask",)
+        return ("mask_start", "mask") if self.hides_starts else ("mask",)
 
     def _storing(self) -> tuple[str, ...]:
         return "store_partial", "store"
@@ -70,7 +71,7 @@ class Decode(LatentLoop):
             "output_offset": ("OOFF", 1, "byte offset of this lane's part of the output row"),
             "source": ("SRC", 2, "address in the pool that what this lane fetches counts from"),
         }
-        if self.k.cut_at_start:
+        if self.hides_starts:
             what = f"keys of the item before the row's first one, less 4 * {self.shape.part}"
             held["start"] = ("START", 1, what)
         if self.form.persistent:
@@ -86,7 +87,12 @@ class Decode(LatentLoop):
             "last_key": ("LAST", 1, "its last key", 1),
             "find_key": ("FKEY", 1, "first key of the next tile whose pages are looked up", 1),
             "copy_key": ("CKEY", 1, "first key of the next tile that is fetched", 1),
-            "mask_end": ("MASKED", 1, "keys of the item up to this tile's end", 1),
+            "mask_end": (
+                "MASKED",
+                1,
+                "keys of the item up to this tile's end, in the last tiles",
+                1,
+            ),
             "visible": ("VISIBLE", 1, "keys of the item that all its rows see", 1),
             "lds_wave": ("LDSW", 1, "wave * 1024, its part of a DMA pass", 1),
             "grown": ("GROWN", 2, "-1 where some row's maximum moved", 2),
@@ -95,9 +101,11 @@ class Decode(LatentLoop):
             "lse_buffer": ("SRDLSE", 4, "buffer resource of the LSE", 4),
             "scratch": ("TMP", 6, "scalar temporaries", 2),
         }
-        if self.k.cut_at_start:
+        if self.hides_starts:
             what = "keys of the item before one that all rows see, and a tile"
             held["all_start"] = ("ALLSTART", 1, what, 1)
+            what = "keys of the item up to this tile's end, while some may be before a row's first"
+            held["start_end"] = ("STARTED", 1, what, 1)
         if self.form.persistent:
             held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
         if self.form.aiter:
@@ -115,6 +123,7 @@ class Decode(LatentLoop):
             "plan_shift": TILE.bit_length() - 1,
             "causal": k.causal,
             "cut_at_start": k.cut_at_start,
+            "hides_starts": self.hides_starts,
             "cut_tiles": self.cut_tiles,
             "window": k.window,
             "chunk": k.chunk,
@@ -157,10 +166,12 @@ class Decode(LatentLoop):
         )  # fmt: skip
 
     def mask(self, tile: Tile) -> None:
+        cut = {"mask_start": {"first_tiles": self.started_tiles},
+               "mask": {"last_tiles": self.cut_tiles}}  # fmt: skip
         for name in self._masks():
             self._record(
                 name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
-                guarded=True, last_tiles=self.cut_tiles if name == "mask" else 0,
+                guarded=True, **cut[name],
             )  # fmt: skip
 
     @property
@@ -168,3 +179,19 @@ class Decode(LatentLoop):
         """Last tiles of an item that may have keys behind a row's last one, of which there are
         fewer than new tokens."""
         return 1 if not self.k.causal or self.k.q_len <= 2 else 2
+
+    @property
+    def hides_starts(self) -> bool:
+        """Whether tiles may have keys before a row's first one: not where all tokens of an item
+        begin with a chunk, and it with a tile."""
+        k = self.k
+        return k.cut_at_start and bool(k.window or k.q_len > 1 or k.chunk % self.keys)
+
+    @property
+    def started_tiles(self) -> int:
+        """First tiles of an item that may have keys before a row's first one; 0: any tile. The
+        oldest token's first key is in the item's first tile, the newest one's as many keys on as
+        there are more tokens, or a chunk."""
+        others = 0 if self.k.q_len == 1 else self.k.chunk or self.k.q_len - 1
+        tiles = -(-(self.keys - 1 + others) // self.keys)
+        return tiles if tiles <= MOST_STARTED else 0
