@@ -191,7 +191,8 @@ class Decode(LatentLoop):
     def started_tiles(self) -> int:
         """First tiles of an item that may have keys before a row's first one; 0: any tile. The
         oldest token's first key is in the item's first tile, the newest one's as many keys on as
-        there are more tokens, or a chunk."""
-        others = 0 if self.k.q_len == 1 else self.k.chunk or self.k.q_len - 1
+        there are more tokens, or whole chunks that these need."""
+        step = max(self.k.chunk, 1)
+        others = -(-(self.k.q_len - 1) // step) * step
         tiles = -(-(self.keys - 1 + others) // self.keys)
         return tiles if tiles <= MOST_STARTED else 0
