@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.attention.latent.problem import item_rows
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER, MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -82,8 +81,8 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
         row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
         shared = TILE * row * MI355X_CUS / HBM  # where all compute units have one
         costs = replace(MI355X, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
-    rows = min(item_rows(config), unit.rows)
-    return replace(costs, part=costs.part * max(rows / 64, 0.5))
+    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+    return replace(costs, part=costs.part * max(min(rows, unit.rows) / 64, 0.5))
 
 
 def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> Ints:
