@@ -20,7 +20,7 @@ from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
-from mlagen.attention.latent.sm_90a.few_rows import item_rows
+from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings

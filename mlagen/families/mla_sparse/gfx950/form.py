@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import WAVES
 from mlagen.families.mla_sparse.checks import check_prefill_rows
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
+from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
