@@ -143,7 +143,7 @@ def _does(opcode: str, *, branches: bool) -> _Does:
     name = opcode.partition(".")[0]
     if branches:
         return _Does.BRANCHES
-    if opcode.startswith(_FENCE):
+    if opcode.startswith(_FENCE) and not opcode.endswith(".global"):
         return _Does.FENCES
     if _LOADS.match(opcode):
         return _Does.LOADS
