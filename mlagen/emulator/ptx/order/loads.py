@@ -101,7 +101,12 @@ def last_write(context: int, address: int) -> int:
 
 @compiled
 def begun(context: int, warp: int, row: int, lanes: int, addresses: int, size: int) -> None:
-    """Lanes of a warp load `size` bytes each from shared memory. `addresses`: 32 int64 words."""
+    """Lanes of a warp load `size` bytes each from shared memory. `addresses`: 32 int64 words. The
+    address that tcgen05.alloc wrote is read once, at the start; where copies overwrite it later,
+    that is told of the allocation."""
+    saw = last_write(context, load_i64(addresses, first_lane(lanes)))
+    if saw != 0 and load_i64(program_row(context, saw >> ROW_AT), y.P_CLASS) == y.X_TENSOR:
+        return
     base = warp_base(context, warp)
     number = load_i64(base, y.W_LOADS) + 1
     load = kept(context, warp, number)
@@ -117,7 +122,7 @@ def begun(context: int, warp: int, row: int, lanes: int, addresses: int, size: i
     store_i64(load, L_GROUP, number)
     store_i64(load, L_NEXT, number)
     store_i64(load, L_TAKEN, 0)
-    store_i64(load, L_SAW, last_write(context, load_i64(addresses, first_lane(lanes))))
+    store_i64(load, L_SAW, saw)
     for lane in range(y.LANES):
         store_i64(load, L_ADDRESSES + lane, load_i64(addresses, lane))
     p = program_row(context, row)
