@@ -37,7 +37,7 @@ class Routes:
     """The registers of a kernel whose values may come of loads from shared memory."""
 
     graph: Graph
-    watched: Set[str] = _NONE
+    watched: frozenset[str] = _NONE
     _known: dict[tuple[int, int], Passing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Routes:
             more = made.get(work.pop(), set()) - found
             found |= more
             work += more
-        self.watched = found
+        self.watched = frozenset(found)
 
     def along(self, first: int, last: int) -> Passing:
         """What the instructions `first` to `last` do."""
