@@ -124,4 +124,6 @@ def test_the_feeder_that_released_right_after_its_loads():
         assert "ld.shared.v4.b32" in one.message
         assert "cp.async.bulk.tensor" in one.message
         assert "mbarrier.arrive" in one.message
-        assert one.needs == "its values used, or fence.proxy.async, between the load and the release"
+        assert (
+            one.needs == "its values used, or fence.proxy.async, between the load and the release"
+        )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from mlagen.targets.nvidia.codegen.effects import WRITES_FIRST, statements
+from mlagen.targets.nvidia.codegen.effects import WRITES_FIRST, Unknown, statements
 from mlagen.targets.nvidia.codegen.emit import Emitter
 
 _OPCODE = re.compile(r"\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)")
@@ -88,7 +88,10 @@ def loads_of(emitter: Emitter) -> Loads:
     first: dict[int, list[str]] = {}
     for number, lines in texts.values():
         first.setdefault(number, lines)  # that of tile 0 and others load the same
-    found = Loads({number: tuple(_steps(lines)) for number, lines in first.items()}, declared)
+    try:
+        found = Loads({number: tuple(_steps(lines)) for number, lines in first.items()}, declared)
+    except Unknown:
+        return Loads()  # which `touches` refuses
     return found if any(found.left_by(number) for number in first) else Loads()
 
 
