@@ -214,7 +214,9 @@ class FewRows(KeysAsRows):
 
     def load_queries(self, tile: Tile, *, when: bool = True) -> None:
         """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
-        queries, or zero."""
+        queries, or zero. `when`: or elsewhere."""
+        if not when:
+            return
         self._record("load_queries", tile, role=self.producer, domain="first",
                      defines=(Value(self.query.name),))  # fmt: skip
 
