@@ -122,7 +122,9 @@ def _launch(
         else:
             arguments.append(Argument(arg.offset, buffer))
     dynamic = manifest.resources.lds_bytes if is_ptx(manifest) else 0
-    return Launch(grid, manifest.block, arguments, kernel=manifest.symbol, dynamic_shared=dynamic)
+    cluster = (manifest.cluster_for(sizes), 1, 1) if manifest.cluster else None
+    return Launch(grid, manifest.block, arguments, kernel=manifest.symbol, cluster=cluster,
+                  dynamic_shared=dynamic)  # fmt: skip
 
 
 def _tensor_map(

@@ -13,7 +13,7 @@ import numpy as np
 from mlagen.attention.latent.call_tensors import Memory
 from mlagen.attention.latent.known_calls import fact
 from mlagen.attention.latent.outputs import Outputs
-from mlagen.attention.latent.split_work import Ints32
+from mlagen.attention.latent.split_work import CLUSTER, Ints32
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.plan import ITEM_INTS, MlaDecodeWork, merge_blocks, plan_work
@@ -37,6 +37,7 @@ class PlanTensors:
     # between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
+    together: int = field(default=1, kw_only=True)  # blocks that put a row block's parts together
 
     @property
     def key(self) -> Any:
@@ -45,7 +46,8 @@ class PlanTensors:
         more = (self.merges, self.shares, self.arrivals)
         tensors += [tensor for tensor in more if tensor is not None]
         try:
-            return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
+            of_tensors = ((t.data_ptr(), *fact(t)) for t in tensors)
+            return self.batch, self.tokens, self.together, *of_tensors
         except AttributeError:
             return None
 
@@ -63,9 +65,9 @@ class PlanTensors:
     @property
     def grid(self) -> dict[str, int]:
         """What the decode kernel's blocks are as many as: its items, or itself where it has
-        shares."""
+        shares; and how many put a row block's parts together."""
         if self.shares is None:
-            return {"items": int(self.items.shape[0])}
+            return {"items": int(self.items.shape[0]), CLUSTER: self.together}
         return {"blocks": int(self.shares.shape[0]) - 1}
 
 
@@ -78,6 +80,7 @@ class Dealt(NamedTuple):
     persistent: bool
     takes_in: bool
     unit: Unit = HOPPER
+    together: int = 1
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
         """The work of a call for sequences of `lengths` keys."""
@@ -156,7 +159,7 @@ def make_plan(
         # Shorter sequences may be split more often: as many items as can run at once, and again.
         row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
         spare = 2 * dealt.blocks + row_blocks
-        items = max(items, len(most.items) + spare)
+        items = -(-max(items, len(most.items) + spare) // work.together) * work.together
         slots = max(slots, most.slots + spare)
         merges = max(merges, merge_blocks(slots, row_blocks, work.slot_rows))
     return MlaDecodePlan(
@@ -170,6 +173,7 @@ def make_plan(
         partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
         arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.takes_in else None,
+        together=work.together,
         memory=memory,
         dealt=dealt,
         call=call,

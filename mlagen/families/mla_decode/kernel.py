@@ -133,6 +133,7 @@ class MlaDecodeKernel:
         blocks: int | None = None,
         split_keys: int | None = None,
         room: Sequence[int] | Any | None = None,
+        together: int | None = None,
         memory: Memory | None = None,
     ) -> MlaDecodePlan:
         """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
@@ -142,11 +143,18 @@ class MlaDecodeKernel:
         packed as [tokens, num_heads, 576]. `blocks`: SMs, or compute units, to fill: 132 of an
         H200, 148 of a B200 and 256 of an MI355X if nothing else. `split_keys`: split every so many
         keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
-        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
-        tensors come from; `device="cpu"`: arrays of numpy, for calls with such arrays.
+        in the batch. `together`: parts of every row block, 2, 4, 8 or 16, that a CTA cluster puts
+        together without a second launch; 1: none; None: as the plan estimates. `room`: lengths that
+        `plan.update` shall have tensors for. `memory`: where its tensors come from; `device="cpu"`:
+        arrays of numpy, for calls with such arrays.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
+        if together not in (None, 1) and not self.artifact.manifest.cluster:
+            raise ConfigError(
+                f"together={together}: blocks of this kernel put no parts together",
+                hint="kernels of few query rows on Hopper do",
+            )
         if self._build_merge is None:
             if split_keys is not None:
                 raise ConfigError(
@@ -172,6 +180,7 @@ class MlaDecodeKernel:
                 self._persistent,
                 self._takes_in,
                 self._unit,
+                1 if together is None else together,
             ),
             None if room is None else as_host("room", room),
         )

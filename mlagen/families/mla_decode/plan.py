@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from mlagen.attention.latent.split_work import (
     LINES_A_ROW,
+    TOGETHER,
     Ints,
     Ints32,
     merge_table,
@@ -58,7 +59,8 @@ class MlaDecodeWork:
 
     A merge is a block's share of a row block: lines, each half a row, that follow each other.
     `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
-    shares[b + 1]."""
+    shares[b + 1]. `together`: the parts of a row block, which follow each other in `items` and are
+    put together by the blocks that have them; 1: they are left in slots."""
 
     items: Ints32
     merges: Ints32
@@ -67,6 +69,7 @@ class MlaDecodeWork:
     lse_stride: int
     shares: Ints32 | None = None
     slot_rows: int = HOPPER.rows
+    together: int = 1
 
 
 def plan_work(
@@ -79,6 +82,7 @@ def plan_work(
     persistent: bool = False,
     takes_in: bool = True,
     unit: Unit = HOPPER,
+    together: int = 1,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
@@ -88,7 +92,8 @@ def plan_work(
     instead of evenly: the same row then gets the same bits whatever else is in the batch.
     `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
     a row block is in two parts, the block with the second takes in the first, and not a merge.
-    `unit`: the kernel's block.
+    `unit`: the kernel's block. `together`: every row block is in so many parts, even ones, and the
+    blocks of threads that have them are a CTA cluster; not with `split_keys` and `persistent`.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -103,9 +108,12 @@ def plan_work(
     blocks = unit.blocks if blocks is None else blocks
     if blocks < 1:
         raise ConfigError(f"blocks={blocks} is not at least 1")
+    _check_together(together, apart=split_keys is not None or persistent)
     rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
-    if split_keys is not None:
+    if together > 1:
+        splits, cut = _even_splits(low, tiles, np.full(len(tiles), together)), None
+    elif split_keys is not None:
         splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
         device = replace(unit, blocks=blocks)
@@ -114,10 +122,12 @@ def plan_work(
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
     taken_in = (counts == PARTS) & (takes_in and (cut is not None or one_each))
-    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in)
+    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in, stored=together == 1)
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
+    elif together > 1:
+        piece, row_block = _side_by_side(tiles, rows.blocks, together)
     else:
         end = np.minimum(pieces.end, -(-keys // TILE)[pieces.sequence])
         work = np.maximum(end - pieces.first, 0)
@@ -129,7 +139,7 @@ def plan_work(
         elif persistent:
             moved, shares = deal(each, work[order], blocks)
             piece, row_block = piece[moved], row_block[moved]
-    parted = np.flatnonzero((counts > 1) & ~taken_in)
+    parted = np.flatnonzero((counts > 1) & ~taken_in & (together == 1))
     each = rows.blocks[parted]
     firsts = np.repeat((np.cumsum(counts) - counts)[parted], each)
     merged = pieces.items(rows, firsts, within(each))
@@ -137,11 +147,37 @@ def plan_work(
         pieces.items(rows, piece, row_block).astype(np.int32),
         _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
         pieces.slots,
-        splits,
+        tuple(tuple(dict.fromkeys(own)) for own in splits),  # without parts that have no tile
         rows.lse_stride,
         shares,
         unit.rows,
+        together,
     )
+
+
+def _check_together(together: int, *, apart: bool) -> None:
+    """ConfigError for a number of parts that no CTA cluster has."""
+    if together not in TOGETHER:
+        raise ConfigError(
+            f"together={together} parts of a row block in a CTA cluster",
+            hint=f"one of {', '.join(map(str, TOGETHER))}; 1: the merge kernel merges them",
+        )
+    if together > 1 and apart:
+        raise ConfigError(
+            f"together={together} with split_keys or persistent blocks",
+            hint="blocks of a CTA cluster have even parts of one row block each",
+        )
+
+
+def _side_by_side(tiles: Ints, row_blocks: Ints, together: int) -> tuple[Ints, Ints]:
+    """The piece and the row block of each item: all parts of a row block after each other, those
+    of the longest sequences first."""
+    order = np.argsort(-tiles, kind="stable")
+    each = row_blocks[order]
+    sequence, row_block = np.repeat(order, each), within(each)
+    parts = np.arange(together)
+    piece = (sequence[:, None] * together + parts).ravel()
+    return piece, np.repeat(row_block, together)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,20 +243,26 @@ class _Pieces:
 
     @staticmethod
     def of(
-        splits: Sequence[Sequence[int]], counts: Ints, row_blocks: Ints, taken_in: npt.NDArray[Any]
+        splits: Sequence[Sequence[int]],
+        counts: Ints,
+        row_blocks: Ints,
+        taken_in: npt.NDArray[Any],
+        *,
+        stored: bool,
     ) -> _Pieces:
-        """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other."""
+        """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other;
+        `stored`: whether those of a sequence in several are left in slots."""
         sequence = np.repeat(np.arange(len(counts)), counts)
         first = np.array([tile for own in splits for tile in own], np.int64)
         end = np.append(first[1:], 0)
         end[np.cumsum(counts) - 1] = OPEN_END
         index = within(counts)
         last = index == counts[sequence] - 1
-        stored = np.where(counts > 1, counts - taken_in, 0)
-        slots = row_blocks * stored
+        kept = np.where((counts > 1) & stored, counts - taken_in, 0)
+        slots = row_blocks * kept
         return _Pieces(
             sequence, first, end, index, np.where(taken_in[sequence], np.where(last, 1, -1), 0),
-            stored[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()),
+            kept[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()),
         )  # fmt: skip
 
     def items(self, rows: _QueryRows, piece: Ints, row_block: Ints) -> Ints:
@@ -291,10 +333,15 @@ def _splits(
         return cut.splits(low), cut
     if counts is None:
         counts = even_counts(config, tiles, row_blocks, unit)
+    return _even_splits(low, tiles, counts), None
+
+
+def _even_splits(low: Ints, tiles: Ints, counts: Ints) -> tuple[tuple[int, ...], ...]:
+    """The first tile of each of `counts` even splits of each sequence."""
     return tuple(
         (0, *(a + first for first in boundaries(n, count)))
         for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
-    ), None
+    )
 
 
 def _fixed_splits(low: Ints, tiles: Ints, split_keys: int) -> tuple[tuple[int, ...], ...]:

@@ -29,6 +29,7 @@ from mlagen.attention.latent.order import (
     SELDOM_MOVED,
     Order,
 )
+from mlagen.attention.latent.split_work import CLUSTER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
 from mlagen.families.mla_decode.aiter_run import run_aiter
@@ -73,12 +74,14 @@ def takes_items(manifest: Manifest) -> bool:
 @dataclass(frozen=True, eq=False)
 class DividedInputs:
     """Inputs, and how their work is divided: `split_keys` keys a split (0: as the plan has it for
-    `blocks` that run at once). `q_lens`: new tokens of each sequence, packed; none: all."""
+    `blocks` that run at once). `q_lens`: new tokens of each sequence, packed; none: all.
+    `together`: parts of a row block that blocks of a CTA cluster put together."""
 
     inputs: MlaDecodeInputs
     split_keys: int = 0
     blocks: int = 1
     q_lens: tuple[int, ...] = ()
+    together: int = 1
 
     @property
     def ragged(self) -> Ragged | None:
@@ -106,7 +109,8 @@ class MlaDecodeTrial(Trial):
         lengths = tuple(int(length) for length in self.inputs.cache_lengths)
         divided = self.divided
         tokens = {"q_lens": divided.q_lens} if divided.q_lens else {}
-        return {"lengths": lengths, "split_keys": divided.split_keys, **tokens}
+        more = {CLUSTER: divided.together} if divided.together > 1 else {}
+        return {"lengths": lengths, "split_keys": divided.split_keys, **more, **tokens}
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -130,6 +134,7 @@ class MlaDecodeTrial(Trial):
             persistent=self.persistent,
             takes_in=self.takes_in,
             unit=self.unit,
+            together=divided.together,
         )
 
     @cached_property
@@ -188,7 +193,12 @@ class MlaDecodeTrial(Trial):
             **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
         }  # fmt: skip
-        sizes = {"items": len(work.items)}
+        sizes = {"items": len(work.items), CLUSTER: work.together}
+        if work.together > 1 and not artifact.manifest.cluster:
+            raise ConfigError(
+                f"together={work.together}: blocks of this kernel put no parts together",
+                hint="kernels of few query rows on Hopper do",
+            )
         if work.shares is not None:
             tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
         numbers: dict[str, int | float] = {
@@ -247,7 +257,7 @@ class MlaDecodeKind(Kind):
     """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work, and of each
     sequence's new tokens the call has the last `q_lens`."""
 
-    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks", "q_lens")
+    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks", "q_lens", CLUSTER)
     lists = ("lengths", "q_lens")
     data = tuple(LATENT_KINDS)
     uneven: ClassVar[Mapping[str, Any]] = {"lengths": (3, 260)}
@@ -264,7 +274,7 @@ class MlaDecodeKind(Kind):
         for name in self.lists:
             if isinstance(shape.get(name), int):
                 shape[name] = (shape[name],)
-        q_lens = tuple(shape.pop("q_lens", ()))
+        q_lens, together = tuple(shape.pop("q_lens", ())), shape.pop(CLUSTER, 1)
         if not {"lengths", "max_length"} & shape.keys():
             shape["max_length"] = 300
         made = mla_decode_inputs(
@@ -272,7 +282,7 @@ class MlaDecodeKind(Kind):
         )
         if q_lens:
             Ragged.of(made, q_lens)  # which refuses what does not fit
-        return DividedInputs(made, split_keys, blocks, q_lens)
+        return DividedInputs(made, split_keys, blocks, q_lens, together)
 
     def trial(self, inputs: MlaDecodeInputs | DividedInputs) -> MlaDecodeTrial:
         given = inputs if isinstance(inputs, DividedInputs) else DividedInputs(inputs)

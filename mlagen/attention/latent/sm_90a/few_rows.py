@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.dsl import (
     Access,
@@ -93,6 +95,8 @@ class FewRows(KeysAsRows):
             "column_major_bits": self.supply["column_bits"],
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
+            "parts": self.parts,
+            "blocks": CLUSTER_MAX,  # an address in SMEM may have the block's rank in upper bits
         }
 
     def _moved(self) -> tuple[Pipeline, ...]:
@@ -108,6 +112,10 @@ class FewRows(KeysAsRows):
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
+        first = math.warps.start * 32
+        self.parts = parts_over(
+            s, keys, self._query_rows(), self.k.d_v, range(first, first + math.threads)
+        )
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
         )
@@ -276,6 +284,11 @@ class FewRows(KeysAsRows):
             return
         held = tuple(Value(self.cache[n].name, tile) for n in self._valued)
         self._record("zero_tail", tile, uses=held, defines=held, joins=True, guarded=True)
+
+    def finish(self) -> None:
+        """Store O / l and LSE; of a part to a slot, or put the parts of a CTA cluster together."""
+        self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
+                     defines=(Value(self.parts.room.name),))  # fmt: skip
 
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""

@@ -29,10 +29,16 @@ def can_persist(k: MlaDecodeConfig) -> bool:
 
 
 def signature(
-    k: MlaDecodeConfig, threads: int, *, persistent: bool = False, rows: int = ROWS
+    k: MlaDecodeConfig,
+    threads: int,
+    *,
+    persistent: bool = False,
+    rows: int = ROWS,
+    cluster: str = "",
 ) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
-    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads.
+    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads. `cluster`: the size
+    that says how many blocks put the parts of a row block together.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
@@ -82,4 +88,5 @@ def signature(
         ),
         grid=(("blocks" if persistent else "items", 1),),
         block=(threads, 1, 1),
+        cluster=cluster,
     )
