@@ -96,6 +96,7 @@ class FewRows(KeysAsRows):
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
             "parts": self.parts,
+            "weights_at": self.parts.weights_at(),
             "blocks": CLUSTER_MAX,  # an address in SMEM may have the block's rank in upper bits
         }
 
@@ -112,10 +113,7 @@ class FewRows(KeysAsRows):
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
-        first = math.warps.start * 32
-        self.parts = parts_over(
-            s, keys, self._query_rows(), self.k.d_v, range(first, first + math.threads)
-        )
+        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, math)
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
         )
@@ -288,7 +286,7 @@ class FewRows(KeysAsRows):
     def finish(self) -> None:
         """Store O / l and LSE; of a part to a slot, or put the parts of a CTA cluster together."""
         self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
-                     defines=(Value(self.parts.room.name),))  # fmt: skip
+                     defines=(Value(self.parts.rooms[0].name),))  # fmt: skip
 
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""

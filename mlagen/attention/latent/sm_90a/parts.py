@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.targets.nvidia.dsl import PipelineSpace
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch, TmaTile
 
 FOUR = 4  # columns that a thread loads at once
@@ -22,11 +22,12 @@ AT_ONCE = 16  # of such loads that it has in flight
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where a block leaves its part: `rows` rows of `columns` fp32, `pitch` bytes apart so that no
-    two of a warp's stores meet in a bank, then their LSE and the weights of all parts. `threads`
-    from `first_thread` on add parts up."""
+    """Where a block leaves its part of `rows` rows: as many of its `columns` in each of `rooms`,
+    one a role, whose `threads` write it. A room has the rows in fp32, `pitch` bytes apart so that
+    no two of a warp's stores meet in a bank, their LSE, and the weights of all parts. Threads of
+    all roles, from `first_thread` on, add parts up."""
 
-    room: Scratch
+    rooms: tuple[Scratch, ...]
     rows: int
     columns: int
     threads: int
@@ -34,19 +35,18 @@ class Parts:
 
     @property
     def pitch(self) -> int:
-        return FLOAT * (self.columns + FOUR)
+        return FLOAT * (self.columns // len(self.rooms) + FOUR)
 
-    @property
-    def rows_at(self) -> int:
-        return self.room.base
+    def rows_at(self, role: int = 0) -> int:
+        return self.rooms[role].base
 
     @property
     def logs_at(self) -> int:
-        return self.rows_at + self.rows * self.pitch
+        """In the first role's room."""
+        return self.rows_at() + self.rows * self.pitch
 
-    @property
-    def weights_at(self) -> int:
-        return self.logs_at + self.rows * FLOAT
+    def weights_at(self, role: int = 0) -> int:
+        return self.rows_at(role) + self.rows * (self.pitch + FLOAT)
 
     @property
     def most(self) -> int:
@@ -60,8 +60,9 @@ class Parts:
     @property
     def batches(self) -> int:
         """Of loads: for as many parts as there may be, and each thread's share of all rows."""
-        places = -(-self.rows * self.columns // FOUR // (self.threads * self.most))
-        return max(places * self.most, self.rows * self.columns // FOUR // self.threads) // AT_ONCE
+        loads = self.rows * self.columns // FOUR
+        places = -(-loads // (self.threads * self.most))
+        return max(places * self.most, loads // self.threads) // AT_ONCE
 
     @property
     def fours_log2(self) -> int:
@@ -70,15 +71,16 @@ class Parts:
 
 
 def parts_over(
-    s: PipelineSpace, tiles: Sequence[TmaTile], rows: int, columns: int, threads: range
+    s: PipelineSpace, tiles: Sequence[TmaTile], rows: int, columns: int, *roles: WarpRole
 ) -> Parts:
-    """Parts in place of as many of `tiles` as they take."""
-    need = rows * (FLOAT * (columns + FOUR) + FLOAT + FLOAT * CLUSTER_MAX)
-    over: list[TmaTile] = []
-    for tile in tiles:
-        if need <= 0:
-            break
-        over.append(tile)
-        need -= tile.bytes * tile.slots
-    room = s.smem.scratch("parts", *over)
-    return Parts(room, rows, columns, len(threads), threads.start)
+    """Parts that `roles`, warps after each other, leave in place of as many of `tiles`, which
+    follow each other, as they take."""
+    rooms, left = [], list(tiles)
+    need = rows * FLOAT * (columns // len(roles) + FOUR + 1 + CLUSTER_MAX)
+    for role in roles:
+        over: list[TmaTile] = []
+        while sum(tile.bytes * tile.slots for tile in over) < need:
+            over.append(left.pop(0))
+        rooms.append(s.smem.scratch(f"part of {role.name}", *over))
+    threads = sum(role.threads for role in roles)
+    return Parts(tuple(rooms), rows, columns, threads, roles[0].first_thread)
