@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.sm_90a.registers import FLOAT
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch, TmaTile
 
 FOUR = 4  # columns that a thread loads at once
-AT_ONCE = 16  # of such loads that it has in flight
+AT_ONCE = 8  # of such loads that it has in flight, or as many as there are parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,24 @@ class Parts:
         return self.rows_at(role) + self.rows * (self.pitch + FLOAT)
 
     @property
-    def most(self) -> int:
-        """Parts at most."""
-        return CLUSTER_MAX
+    def counts(self) -> tuple[int, ...]:
+        """Blocks of a CTA cluster, one or other of which a launch has."""
+        return TOGETHER[1:]
 
-    @property
-    def at_once(self) -> int:
-        return AT_ONCE
+    def places(self, count: int) -> int:
+        """Rows, so many apart as all threads have at a time, that a thread has loads of in flight
+        where there are so many parts."""
+        rows = self.threads * count * FOUR // self.columns
+        return min(max(AT_ONCE // count, 1), -(-self.rows // rows))
 
-    @property
-    def batches(self) -> int:
-        """Of loads: for as many parts as there may be, and each thread's share of all rows."""
-        loads = self.rows * self.columns // FOUR
-        places = -(-loads // (self.threads * self.most))
-        return max(places * self.most, loads // self.threads) // AT_ONCE
+    @staticmethod
+    def log2(number: int) -> int:
+        return number.bit_length() - 1
 
-    @property
-    def fours_log2(self) -> int:
-        """Of the loads that a row takes."""
-        return (self.columns // FOUR).bit_length() - 1
+    @staticmethod
+    def distances(count: int) -> list[int]:
+        """Of lanes, by which so many lanes that follow each other exchange numbers."""
+        return [1 << n for n in range(count.bit_length() - 1)]
 
 
 def parts_over(
