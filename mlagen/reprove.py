@@ -15,7 +15,7 @@ from mlagen.errors import ConfigError, FindingsError
 # What a launch goes by. `tools` may be others; `source` and `map` are for people, yet compared.
 _LAUNCHED = (
     "kernel", "symbol", "target", "problem_type", "problem", "knobs", "args", "kernarg_bytes",
-    "block", "grid", "resources", "dependent", "cluster", "map", "source",
+    "block", "grid", "resources", "dependent", "map", "source",
 )  # fmt: skip
 
 

@@ -43,8 +43,6 @@ DTYPE_BYTES = {
 # Limits of a tensor map (CUDA driver API, cuTensorMapEncodeTiled).
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
 TENSOR_MAP_BOX, TENSOR_MAP_STEP = 256, 16  # elements of a box dimension; bytes of a box row
-# Blocks of a CTA cluster; over 8 a kernel must allow it (CUDA C++ Programming Guide).
-CLUSTER_MAX, CLUSTER_PORTABLE = 16, 8
 
 
 class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -222,7 +220,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: tuple[SourceLine, ...] = ()
     family: str = ""  # of the problem; "": of none
     dependent: bool = False  # waits itself for the kernel before it in the stream
-    cluster: str = ""  # the size that says how many blocks a launch's CTA clusters have
     schema: str = SCHEMA
 
     def grid_for(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
@@ -230,19 +227,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         blocks = [dim.blocks(sizes) for dim in self.grid]
         x, y, z = (*blocks, 1, 1, 1)[:3]
         return x, y, z
-
-    def cluster_for(self, sizes: Mapping[str, int]) -> int:
-        """Blocks along x of a CTA cluster, as a launch is asked for; 1: it is asked for none.
-        ConfigError where the grid is not a whole number of them."""
-        if not self.cluster:
-            return 1
-        blocks, size = self.grid_for(sizes)[0], _size(self.cluster, sizes, "a CTA cluster")
-        if not 1 <= size <= CLUSTER_MAX or blocks % size:
-            raise ConfigError(
-                f"{self.cluster} = {size}: {blocks} blocks in CTA clusters of so many",
-                hint=f"1 to {CLUSTER_MAX}, of which the grid is a multiple",
-            )
-        return size
 
     @property
     def proved(self) -> bool:

@@ -67,7 +67,6 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
         map=made.map,
         source=tuple(made.source),
         dependent=signature.dependent,
-        cluster=signature.cluster,
     )
     return Artifact(manifest, made.code, made.text)
 

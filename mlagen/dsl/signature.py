@@ -49,9 +49,7 @@ class Signature:
     dimension; `block` in threads. `dependent`: the kernel waits itself (griddepcontrol.wait) for
     the kernel before it in the stream, so that its launch may come before that one's end.
     `resident`: blocks that registers shall leave room for on an SM (sm_90a). `clusters`: blocks of
-    a CTA cluster, of which there is a whole number along the first dimension. `cluster`: the size
-    that says at run time how many blocks along it a CTA cluster has; "": there are none, or the
-    text says how many."""
+    a CTA cluster, of which there is a whole number along the first dimension."""
 
     arguments: tuple[Argument, ...]
     grid: tuple[tuple[str, int], ...]
@@ -59,7 +57,6 @@ class Signature:
     dependent: bool = False
     resident: int = 1
     clusters: int = 1
-    cluster: str = ""
 
     @property
     def kernarg_bytes(self) -> int:

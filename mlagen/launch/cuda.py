@@ -29,8 +29,8 @@ _MAPS_KEPT = 1024  # tensor maps that a launcher remembers
 class CudaPreparedLaunch(PreparedLaunch):
     """A prepared launch of the CUDA driver, which is told where each argument is."""
 
-    __slots__ = ("_api", "_cluster", "_configs", "_context", "_dependent", "_driver", "_function",
-                 "_held", "_parameters", "_shape")  # fmt: skip
+    __slots__ = ("_api", "_configs", "_context", "_driver", "_function", "_held", "_parameters",
+                 "_shape")  # fmt: skip
 
     def __init__(
         self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
@@ -44,11 +44,8 @@ class CudaPreparedLaunch(PreparedLaunch):
         self._driver, self._api, self._context = driver, driver.api, int(call.device.context)
         self._function = function.handle
         self._shape = (*call.grid, *manifest.block, manifest.resources.lds_bytes)
-        # Of launches that say more than their shape. One a stream: threads that launch at the same
-        # time must not tell each other's stream.
-        self._dependent, self._cluster = manifest.dependent, call.cluster
-        says_more = manifest.dependent or call.cluster > 1
-        self._configs: dict[int, Any] | None = {} if says_more else None
+        # One a stream: threads that launch at the same time must not tell each other's stream.
+        self._configs: dict[int, Any] | None = {} if manifest.dependent else None
 
     def __call__(self) -> None:
         """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
@@ -61,9 +58,7 @@ class CudaPreparedLaunch(PreparedLaunch):
             stream = self._stream()
             if self._configs is not None:
                 if (config := self._configs.get(stream)) is None:
-                    config = self._driver.config(
-                        self._shape, stream, dependent=self._dependent, cluster=self._cluster
-                    )
+                    config = self._driver.dependent_config(*self._shape, stream)
                     self._configs[stream] = config
                 (status,) = api.cuLaunchKernelEx(config, self._function, parameters, 0)
             else:
@@ -157,8 +152,6 @@ class CudaLauncher(GpuLauncher[Device]):
             )
         if dynamic > self._allowed_smem.get(key, 0):
             self.driver.allow_smem(device, function, dynamic)
-            if manifest.cluster:
-                self.driver.allow_large_clusters(device, function)
             self._allowed_smem[key] = dynamic
         return function
 

@@ -141,35 +141,19 @@ class CudaDriver(GpuDriver[Device]):
         with self.current(device):
             self.call("cuFuncSetAttribute", function.handle, which, smem_bytes)
 
-    def allow_large_clusters(self, device: Device, function: Function) -> None:
-        """Lets the kernel be launched in CTA clusters of more blocks than any GPU has room for."""
-        which = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-        with self.current(device):
-            self.call("cuFuncSetAttribute", function.handle, which, 1)
-
-    def config(
-        self, shape: tuple[int, ...], stream: int, *, dependent: bool = False, cluster: int = 1
+    def dependent_config(
+        self, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem_bytes: int, stream: int
     ) -> Any:
-        """A launch of `shape`: grid, block, bytes of shared memory. `dependent`: it may come before
-        the end of the kernel ahead of it in the stream; `cluster`: blocks of a CTA cluster."""
+        """A launch that may come before the end of the kernel ahead of it in the stream."""
         api = self.api
-        named, attributes = api.CUlaunchAttributeID, []
-        if dependent:
-            attribute = api.CUlaunchAttribute()
-            attribute.id = named.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(attribute)
-        if cluster > 1:
-            attribute = api.CUlaunchAttribute()
-            attribute.id = named.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            size = attribute.value.clusterDim
-            size.x, size.y, size.z = cluster, 1, 1
-            attributes.append(attribute)
+        attribute = api.CUlaunchAttribute()
+        attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
         config = api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = shape[:3]
-        config.blockDimX, config.blockDimY, config.blockDimZ = shape[3:6]
-        config.sharedMemBytes, config.hStream = shape[6], stream
-        config.attrs, config.numAttrs = attributes, len(attributes)
+        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
+        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
+        config.sharedMemBytes, config.hStream = smem_bytes, stream
+        config.attrs, config.numAttrs = [attribute], 1
         return config
 
     def tensor_map(

@@ -122,9 +122,7 @@ def _launch(
         else:
             arguments.append(Argument(arg.offset, buffer))
     dynamic = manifest.resources.lds_bytes if is_ptx(manifest) else 0
-    cluster = (manifest.cluster_for(sizes), 1, 1) if manifest.cluster else None
-    return Launch(grid, manifest.block, arguments, kernel=manifest.symbol, cluster=cluster,
-                  dynamic_shared=dynamic)  # fmt: skip
+    return Launch(grid, manifest.block, arguments, kernel=manifest.symbol, dynamic_shared=dynamic)
 
 
 def _tensor_map(

@@ -132,7 +132,6 @@ class Call(Generic[Device]):
     numbers: dict[str, bytes]  # value arguments, as they are passed
     sizes: Mapping[str, int]
     stream: Callable[[], int]  # says which stream a launch goes to, at the time of the launch
-    cluster: int = 1  # blocks along x of a CTA cluster that the launch asks for
 
 
 class GpuLauncher(ABC, Generic[Device]):
@@ -242,7 +241,7 @@ class GpuLauncher(ABC, Generic[Device]):
             for arg in manifest.args
             if not arg.tensor
         }
-        grid, cluster = manifest.grid_for(sizes), manifest.cluster_for(sizes)
+        grid = manifest.grid_for(sizes)
         self._check_grid(manifest, grid)
         _ = self.driver
         stream = self._stream_of(tensors)
@@ -252,7 +251,7 @@ class GpuLauncher(ABC, Generic[Device]):
         for arg in manifest.args:
             if arg.tensor:
                 check_tensor(manifest, arg, views[arg.tensor], self._align(arg))
-        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream, cluster))
+        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream))
 
     def _check_platform(self, manifest: Manifest, name: str, value: Any) -> None:
         if not is_on_gpu(value):

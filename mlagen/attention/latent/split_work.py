@@ -10,9 +10,7 @@ Ints32 = npt.NDArray[np.int32]
 
 H200_SMS = 132  # also of an H100 SXM
 BLOCK_ROWS = 64  # query rows that a part has room for
-# Parts of a row block that the blocks of a CTA cluster put together, and the size of a launch that
-# says how many: without a slot and without a merge.
-TOGETHER, CLUSTER = (1, 2, 4, 8, 16), "together"
+TOGETHER = (1, 2, 4, 8, 16, 32)  # parts of a row block that their blocks put together on Hopper
 # Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
 # row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
 # block's first line, log2 of the warps that share a line.

@@ -13,7 +13,7 @@ import numpy as np
 from mlagen.attention.latent.call_tensors import Memory
 from mlagen.attention.latent.known_calls import fact
 from mlagen.attention.latent.outputs import Outputs
-from mlagen.attention.latent.split_work import CLUSTER, Ints32
+from mlagen.attention.latent.split_work import Ints32
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.plan import ITEM_INTS, MlaDecodeWork, merge_blocks, plan_work
@@ -33,11 +33,11 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64 or as many rows as a block has, 512]
     partial_lse: Any  # fp32 [slots, as many]
-    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in: int32 [slots], zero
-    # between calls.
+    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in or put them together:
+    # int32 [2 * slots], zero between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
-    together: int = field(default=1, kw_only=True)  # blocks that put a row block's parts together
+    together: int = field(default=1, kw_only=True)  # parts that their blocks put together
 
     @property
     def key(self) -> Any:
@@ -65,9 +65,9 @@ class PlanTensors:
     @property
     def grid(self) -> dict[str, int]:
         """What the decode kernel's blocks are as many as: its items, or itself where it has
-        shares; and how many put a row block's parts together."""
+        shares."""
         if self.shares is None:
-            return {"items": int(self.items.shape[0]), CLUSTER: self.together}
+            return {"items": int(self.items.shape[0])}
         return {"blocks": int(self.shares.shape[0]) - 1}
 
 
@@ -81,10 +81,13 @@ class Dealt(NamedTuple):
     takes_in: bool
     unit: Unit = HOPPER
     together: int = 1
+    counted: bool = False  # whether the kernel takes `arrivals`
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
         """The work of a call for sequences of `lengths` keys."""
-        return plan_work(config, lengths, **self._asdict())
+        given = self._asdict()
+        del given["counted"]
+        return plan_work(config, lengths, **given)
 
 
 @dataclass(eq=False)
@@ -159,7 +162,7 @@ def make_plan(
         # Shorter sequences may be split more often: as many items as can run at once, and again.
         row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
         spare = 2 * dealt.blocks + row_blocks
-        items = -(-max(items, len(most.items) + spare) // work.together) * work.together
+        items = max(items, len(most.items) + spare)
         slots = max(slots, most.slots + spare)
         merges = max(merges, merge_blocks(slots, row_blocks, work.slot_rows))
     return MlaDecodePlan(
@@ -172,7 +175,7 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), work.slot_rows, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
-        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.takes_in else None,
+        arrivals=memory.upload(np.zeros(2 * max(slots, 1), np.int32)) if dealt.counted else None,
         together=work.together,
         memory=memory,
         dealt=dealt,

@@ -46,7 +46,8 @@ from mlagen.families.mla_decode.unit import HOPPER, Unit
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
 # of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
-# its own part is taken in, else 0; the slot of what it takes in.
+# its own part is taken in, the parts of its row block where their blocks put these together, else
+# 0; the slot of what it takes in, or of the row block's first part.
 ITEM_INTS = ITEM_BYTES // 4
 OPEN_END = 2**31 - 1
 
@@ -59,8 +60,8 @@ class MlaDecodeWork:
 
     A merge is a block's share of a row block: lines, each half a row, that follow each other.
     `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
-    shares[b + 1]. `together`: the parts of a row block, which follow each other in `items` and are
-    put together by the blocks that have them; 1: they are left in slots."""
+    shares[b + 1]. `together`: the parts of every row block that the blocks which have them
+    put together; 1: what is in parts is merged."""
 
     items: Ints32
     merges: Ints32
@@ -93,7 +94,7 @@ def plan_work(
     `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
     a row block is in two parts, the block with the second takes in the first, and not a merge.
     `unit`: the kernel's block. `together`: every row block is in so many parts, even ones, and the
-    blocks of threads that have them are a CTA cluster; not with `split_keys` and `persistent`.
+    blocks which have them put them together; not with `split_keys` and `persistent`.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -122,7 +123,7 @@ def plan_work(
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
     taken_in = (counts == PARTS) & (takes_in and (cut is not None or one_each))
-    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in, stored=together == 1)
+    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in, together)
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
@@ -156,16 +157,16 @@ def plan_work(
 
 
 def _check_together(together: int, *, apart: bool) -> None:
-    """ConfigError for a number of parts that no CTA cluster has."""
+    """ConfigError for a number of parts that blocks do not put together."""
     if together not in TOGETHER:
         raise ConfigError(
-            f"together={together} parts of a row block in a CTA cluster",
+            f"together={together} parts of a row block",
             hint=f"one of {', '.join(map(str, TOGETHER))}; 1: the merge kernel merges them",
         )
     if together > 1 and apart:
         raise ConfigError(
             f"together={together} with split_keys or persistent blocks",
-            hint="blocks of a CTA cluster have even parts of one row block each",
+            hint="blocks put even parts together",
         )
 
 
@@ -240,6 +241,7 @@ class _Pieces:
     stored: Ints
     slot: Ints
     slots: int  # of all
+    together: int
 
     @staticmethod
     def of(
@@ -247,22 +249,20 @@ class _Pieces:
         counts: Ints,
         row_blocks: Ints,
         taken_in: npt.NDArray[Any],
-        *,
-        stored: bool,
+        together: int,
     ) -> _Pieces:
-        """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other;
-        `stored`: whether those of a sequence in several are left in slots."""
+        """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other."""
         sequence = np.repeat(np.arange(len(counts)), counts)
         first = np.array([tile for own in splits for tile in own], np.int64)
         end = np.append(first[1:], 0)
         end[np.cumsum(counts) - 1] = OPEN_END
         index = within(counts)
         last = index == counts[sequence] - 1
-        kept = np.where((counts > 1) & stored, counts - taken_in, 0)
+        kept = np.where(counts > 1, counts - taken_in, 0)
         slots = row_blocks * kept
         return _Pieces(
             sequence, first, end, index, np.where(taken_in[sequence], np.where(last, 1, -1), 0),
-            kept[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()),
+            kept[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()), together,
         )  # fmt: skip
 
     def items(self, rows: _QueryRows, piece: Ints, row_block: Ints) -> Ints:
@@ -275,7 +275,8 @@ class _Pieces:
         for column, values in enumerate((
             s, rows.first[s] + above, height, above, rows.tokens[s] - 1, self.first[piece],
             self.end[piece], np.where(left, slots + self.index[piece], -1), rows.lse_at[s], kv_head,
-            taken, np.where(taken > 0, slots, 0),
+            taken if self.together == 1 else self.together,
+            np.where((taken > 0) | (self.together > 1), slots, 0),
         )):  # fmt: skip
             made[:, column] = values
         return made

@@ -32,3 +32,9 @@ def unit_of(manifest: Manifest) -> Unit:
     if manifest.target != "gfx950":
         return NVIDIA[manifest.target]
     return Unit(manifest.target, WAVES * int(manifest.knobs["rows"]), MI355X_CUS)
+
+
+def puts_together(manifest: Manifest) -> bool:
+    """Whether blocks of a decode kernel put parts of row blocks together."""
+    named = {arg.name for arg in manifest.args}
+    return "arrivals" in named and "shares" not in named

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
@@ -96,8 +95,6 @@ class FewRows(KeysAsRows):
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
             "parts": self.parts,
-            "weights_at": self.parts.weights_at(),
-            "blocks": CLUSTER_MAX,  # an address in SMEM may have the block's rank in upper bits
         }
 
     def _moved(self) -> tuple[Pipeline, ...]:
@@ -284,9 +281,10 @@ class FewRows(KeysAsRows):
         self._record("zero_tail", tile, uses=held, defines=held, joins=True, guarded=True)
 
     def finish(self) -> None:
-        """Store O / l and LSE; of a part to a slot, or put the parts of a CTA cluster together."""
+        """Store O / l and LSE; of a part to a slot, and where its item says so, put the parts of a
+        row block together."""
         self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
-                     defines=(Value(self.parts.rooms[0].name),))  # fmt: skip
+                     defines=tuple(Value(room.name) for room in self.parts.rooms.values()))  # fmt: skip
 
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""

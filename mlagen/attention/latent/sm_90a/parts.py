@@ -1,9 +1,11 @@
-"""Parts of a row block that the blocks of a CTA cluster put together, on Hopper.
+"""Parts of a row block that the blocks which have them put together, on Hopper.
 
-Each block leaves its part of O, normalised, and its LSE in its own SMEM, in place of tiles that it
-is done with. Behind a barrier of all blocks each of them adds up 1/n of the columns of all n parts,
-in the order of the blocks, and stores them as bf16. A second barrier keeps all of them until the
-others have read. So no part goes to memory, and there is no second launch.
+A role stores its columns of its part to a slot and counts itself in. When all parts are there, each
+role of each block adds up one slice of the columns of all of them, in their order, and stores it as
+bf16: there is no second launch. A role asks for the others a number of times; then it leaves its
+slice to the last one to come, which finds that in the same atomic operation. So no block waits for
+one that has not begun, whatever else runs on the GPU, and each number is added up the same way by
+whoever does it.
 """
 
 from __future__ import annotations
@@ -11,54 +13,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch, TmaTile
 
 FOUR = 4  # columns that a thread loads at once
-AT_ONCE = 8  # of such loads that it has in flight, or as many as there are parts
+AT_ONCE = 16  # of such loads that it has in flight
+ASKS = 64  # times that a role asks, some 40 us of an H200
+WORD = 4  # bytes of the slices that a role has
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where a block leaves its part of `rows` rows: as many of its `columns` in each of `rooms`,
-    one a role, whose `threads` write it. A room has the rows in fp32, `pitch` bytes apart so that
-    no two of a warp's stores meet in a bank, their LSE, and the weights of all parts. Threads of
-    all roles, from `first_thread` on, add parts up."""
+    """`rows` rows of `columns` columns that roles put together: a room of each holds the weights of
+    all parts, a row after another, and which slices it has."""
 
-    rooms: tuple[Scratch, ...]
+    rooms: dict[str, Scratch]
     rows: int
     columns: int
     threads: int
-    first_thread: int
 
     @property
-    def pitch(self) -> int:
-        return FLOAT * (self.columns // len(self.rooms) + FOUR)
-
-    def rows_at(self, role: int = 0) -> int:
-        return self.rooms[role].base
-
-    @property
-    def logs_at(self) -> int:
-        """In the first role's room."""
-        return self.rows_at() + self.rows * self.pitch
-
-    def weights_at(self, role: int = 0) -> int:
-        return self.rows_at(role) + self.rows * (self.pitch + FLOAT)
+    def roles(self) -> int:
+        return len(self.rooms)
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Blocks of a CTA cluster, one or other of which a launch has."""
-        return TOGETHER[1:]
+        """Of parts, for which there is code."""
+        return tuple(n for n in TOGETHER[1:] if n * self.roles <= 32)
+
+    @property
+    def asks(self) -> int:
+        return ASKS
+
+    def index(self, role: WarpRole) -> int:
+        return list(self.rooms).index(role.name)
+
+    def told_at(self, role: WarpRole) -> int:
+        """Which slices it has."""
+        return self.rooms[role.name].base
+
+    def weights_at(self, role: WarpRole) -> int:
+        return self.rooms[role.name].base + FLOAT * FOUR
 
     def places(self, count: int) -> int:
-        """Rows, so many apart as all threads have at a time, that a thread has loads of in flight
+        """Rows, so many apart as the threads have at a time, that a thread has loads of in flight
         where there are so many parts."""
-        rows = self.threads * count * FOUR // self.columns
+        rows = self.threads * count * self.roles * FOUR // self.columns
         return min(max(AT_ONCE // count, 1), -(-self.rows // rows))
+
+    def sharing(self, count: int) -> int:
+        """Lanes that share a row's LSE where there are so many parts, a power of two."""
+        return min(count, 1 << self.log2(self.threads // self.rows))
 
     @staticmethod
     def log2(number: int) -> int:
@@ -73,14 +80,12 @@ class Parts:
 def parts_over(
     s: PipelineSpace, tiles: Sequence[TmaTile], rows: int, columns: int, *roles: WarpRole
 ) -> Parts:
-    """Parts that `roles`, warps after each other, leave in place of as many of `tiles`, which
-    follow each other, as they take."""
-    rooms, left = [], list(tiles)
-    need = rows * FLOAT * (columns // len(roles) + FOUR + 1 + CLUSTER_MAX)
+    """Parts whose weights lie in place of `tiles`, one or more a role."""
+    rooms, left = {}, list(tiles)
+    need = FLOAT * (FOUR + rows * TOGETHER[-1])
     for role in roles:
         over: list[TmaTile] = []
         while sum(tile.bytes * tile.slots for tile in over) < need:
             over.append(left.pop(0))
-        rooms.append(s.smem.scratch(f"part of {role.name}", *over))
-    threads = sum(role.threads for role in roles)
-    return Parts(tuple(rooms), rows, columns, threads, roles[0].first_thread)
+        rooms[role.name] = s.smem.scratch(f"weights of {role.name}", *over)
+    return Parts(rooms, rows, columns, roles[0].threads)

@@ -29,14 +29,12 @@ import dataclasses
 import struct
 from typing import Any
 
-from mlagen.artifact.manifest import CLUSTER_MAX
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
-from mlagen.attention.latent.split_work import CLUSTER
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.problem import ITEM_BYTES, MlaDecodeConfig
@@ -92,7 +90,7 @@ class E4m3Decode:
         self.keys = s.smem.pipeline(
             "keys", *self.columns, producer=feeder.name, consumer=names, releases=2 * WARPS
         )
-        self.parts = parts_over(s, [*self.queries, *self.columns], ROWS, k.d_v, left, right)
+        self.parts = parts_over(s, self.columns, ROWS, k.d_v, left, right)
         self.left = self._half(s, left, right)
         self.right = self._half(s, right, left)
         self.max_left = s.smem.exchange(
@@ -114,9 +112,8 @@ class E4m3Decode:
             "bias": order.bias, "bias_bits": _fp32(order.bias),
             "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
             "v": s.names("v"), "row_floats": ROWS * FLOAT, "parts": self.parts,
-            "blocks": CLUSTER_MAX,  # an address in SMEM may have the block's rank in upper bits
         }  # fmt: skip
-        s.signature = signature(k, s.roles[-1].warps.stop * 32, cluster=CLUSTER)
+        s.signature = signature(k, s.roles[-1].warps.stop * 32, together=True)
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(self.keys, self._mover)
 
@@ -311,13 +308,11 @@ class E4m3Decode:
     def finish(self, half: Half) -> None:
         """Store O / l of this role's columns, and LSE by the left one."""
         other = self.right if half is self.left else self.left
-        index = self.roles.index(half.role)
         self._record(
             "finish", None, role=half.role, left=half is self.left, own_sums=half.sums,
             other_sums=other.sums, first_column=self._first(half.role), joins=True,
-            weights_at=self.parts.weights_at(index), staged_at=self.parts.rows_at(index),
             uses=(Value(other.sums.name), Value("O")),
-            defines=(Value(self.parts.rooms[index].name),),
+            defines=(Value(self.parts.rooms[half.role.name].name),),
         )  # fmt: skip
 
     # ---- templates --------------------------------------------------------------------------

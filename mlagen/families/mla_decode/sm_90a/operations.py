@@ -6,7 +6,7 @@ from __future__ import annotations
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
 from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
-from mlagen.attention.latent.split_work import BLOCK_ROWS, CLUSTER
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -86,7 +86,7 @@ def few_rows_decode(
     refuse_chunks(k)
     rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
     form = Form(
-        signature(k, s.roles[-1].warps.stop * 32, rows=rows, cluster=CLUSTER),
+        signature(k, s.roles[-1].warps.stop * 32, rows=rows, together=True),
         SYMBOL,
         templates={
             **{name: f"few_rows/{name}.ptx.j2" for name in FEW},
