@@ -80,7 +80,7 @@ class Dealt(NamedTuple):
     persistent: bool
     takes_in: bool
     unit: Unit = HOPPER
-    together: int = 1
+    together: int | None = 1
     counted: bool = False  # whether the kernel takes `arrivals`
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
@@ -156,6 +156,7 @@ def make_plan(
 ) -> MlaDecodePlan:
     """The plan with its tensors; see `MlaDecodeKernel.plan`."""
     work, tokens = dealt.work(config, lengths), dealt.q_lens
+    dealt = dealt._replace(together=work.together)  # as often for all later lengths
     items, merges, slots = len(work.items), len(work.merges), work.slots
     if room is not None:
         most = dealt.work(config, room)

@@ -182,7 +182,7 @@ class MlaDecodeKernel:
                 self._persistent,
                 self._takes_in,
                 self._unit,
-                1 if together is None else together,
+                together if self._puts_together else 1,
                 self._takes_in or self._puts_together,
             ),
             None if room is None else as_host("room", room),

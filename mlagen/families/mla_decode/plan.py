@@ -38,7 +38,7 @@ from mlagen.attention.latent.split_work import (
     within,
 )
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.even_splits import boundaries, even_counts
+from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 from mlagen.families.mla_decode.unit import HOPPER, Unit
@@ -83,7 +83,7 @@ def plan_work(
     persistent: bool = False,
     takes_in: bool = True,
     unit: Unit = HOPPER,
-    together: int = 1,
+    together: int | None = 1,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
@@ -94,7 +94,8 @@ def plan_work(
     `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
     a row block is in two parts, the block with the second takes in the first, and not a merge.
     `unit`: the kernel's block. `together`: every row block is in so many parts, even ones, and the
-    blocks which have them put them together; not with `split_keys` and `persistent`.
+    blocks which have them put them together; not with `split_keys` and `persistent`. None: as
+    estimated.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -109,9 +110,13 @@ def plan_work(
     blocks = unit.blocks if blocks is None else blocks
     if blocks < 1:
         raise ConfigError(f"blocks={blocks} is not at least 1")
-    _check_together(together, apart=split_keys is not None or persistent)
     rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
+    apart = split_keys is not None or persistent
+    if together is None:
+        device = replace(unit, blocks=blocks)
+        together = 1 if apart else parts_together(config, tiles, rows.blocks, device)
+    _check_together(together, apart=apart)
     if together > 1:
         splits, cut = _even_splits(low, tiles, np.full(len(tiles), together)), None
     elif split_keys is not None:

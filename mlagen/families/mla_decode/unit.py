@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.artifact import Manifest
-from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS
+from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS, MOST_SLICES
 
 B200_SMS = 148
 MI355X_CUS = 256
@@ -15,11 +15,14 @@ WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 @dataclass(frozen=True, slots=True)
 class Unit:
     """`rows`: query rows that a block has at most, and a slot has room for. `blocks`: of a whole
-    GPU, one an SM or compute unit."""
+    GPU, one an SM or compute unit. `few`: products have keys as their rows; `together`: parts of a
+    row block that blocks put together, at most."""
 
     target: str
     rows: int
     blocks: int
+    few: bool = False
+    together: int = 1
 
 
 HOPPER = Unit("sm_90a", BLOCK_ROWS, H200_SMS)
@@ -30,8 +33,15 @@ NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
     if manifest.target != "gfx950":
-        return NVIDIA[manifest.target]
+        few, roles = bool(manifest.knobs.get("keys_as_rows")), math_roles(manifest)
+        together = MOST_SLICES // roles if puts_together(manifest) else 1
+        return replace(NVIDIA[manifest.target], few=few, together=together)
     return Unit(manifest.target, WAVES * int(manifest.knobs["rows"]), MI355X_CUS)
+
+
+def math_roles(manifest: Manifest) -> int:
+    """Roles of a block that have columns of O each."""
+    return 1 if manifest.knobs.get("keys_as_rows") else 2
 
 
 def puts_together(manifest: Manifest) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.split_work import TOGETHER
+from mlagen.attention.latent.split_work import MOST_SLICES, TOGETHER
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch, TmaTile
 
@@ -41,7 +41,7 @@ class Parts:
     @property
     def counts(self) -> tuple[int, ...]:
         """Of parts, for which there is code."""
-        return tuple(n for n in TOGETHER[1:] if n * self.roles <= 32)
+        return tuple(n for n in TOGETHER[1:] if n * self.roles <= MOST_SLICES)
 
     @property
     def asks(self) -> int:
@@ -82,7 +82,7 @@ def parts_over(
 ) -> Parts:
     """Parts whose weights lie in place of `tiles`, one or more a role."""
     rooms, left = {}, list(tiles)
-    need = FLOAT * (FOUR + rows * TOGETHER[-1])
+    need = FLOAT * (FOUR + rows * MOST_SLICES // len(roles))
     for role in roles:
         over: list[TmaTile] = []
         while sum(tile.bytes * tile.slots for tile in over) < need:
