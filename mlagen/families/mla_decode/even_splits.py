@@ -3,9 +3,10 @@
 The estimate is of microseconds, and knows two GPUs. Numbers of an H200 are fitted by eye to 340
 runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
 sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
-4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to runs of 16
-heads, 1 to 64 sequences of 1024 to 32768 keys (the same command, COMMIT). Those of an MI355X are predictions, of the cycle model and of 6.5 TB/s
-from HBM for all 256 compute units: nothing was measured on one.
+4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to 90 runs of
+16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433). Those of an MI355X are
+predictions, of the cycle model and of 6.5 TB/s from HBM for all 256 compute units: nothing was
+measured on one.
 
 Up to as many items as there are SMs run at once, and what each takes grows with how many there are:
 they share DRAM and L2. At its end the merge reads all parts again; sequences in two parts have

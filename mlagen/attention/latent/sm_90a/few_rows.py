@@ -283,8 +283,9 @@ class FewRows(KeysAsRows):
     def finish(self) -> None:
         """Store O / l and LSE; of a part to a slot, and where its item says so, put the parts of a
         row block together."""
+        room = self.parts.rooms[self.math.name]
         self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
-                     defines=tuple(Value(room.name) for room in self.parts.rooms.values()))  # fmt: skip
+                     defines=(Value(room.name),))  # fmt: skip
 
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""
