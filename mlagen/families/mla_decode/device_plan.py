@@ -16,14 +16,7 @@ from mlagen.attention.latent.outputs import Outputs
 from mlagen.attention.latent.split_work import Ints32
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
-from mlagen.families.mla_decode.plan import (
-    ITEM_INTS,
-    OPEN_END,
-    MlaDecodeWork,
-    merge_blocks,
-    parts_and_tiles_each,
-    plan_work,
-)
+from mlagen.families.mla_decode.plan import ITEM_INTS, MlaDecodeWork, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER, Unit
 
@@ -45,7 +38,6 @@ class PlanTensors:
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
     together: int = field(default=1, kw_only=True)  # parts that their blocks put together
-    each: tuple[int, int] = field(default=(OPEN_END, 0), kw_only=True)  # `parts_and_tiles_each`
 
     @property
     def key(self) -> Any:
@@ -174,20 +166,18 @@ def make_plan(
         items = max(items, len(most.items) + spare)
         slots = max(slots, most.slots + spare)
         merges = max(merges, merge_blocks(slots, row_blocks, work.slot_rows))
-    rows = padded(work.items, max(items, 1))
     return MlaDecodePlan(
         config=config,
         batch=len(work.splits),
         tokens=None if tokens is None else sum(tokens),
         work=work,
-        items=memory.upload(rows),
+        items=memory.upload(padded(work.items, max(items, 1))),
         merges=memory.upload(padded(work.merges, merges)) if merges else None,
         partial_o=memory.empty((max(slots, 1), work.slot_rows, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
         arrivals=memory.upload(np.zeros(2 * max(slots, 1), np.int32)) if dealt.counted else None,
         together=work.together,
-        each=parts_and_tiles_each(rows, len(work.splits)),
         memory=memory,
         dealt=dealt,
         call=call,

@@ -425,8 +425,6 @@ class MlaDecodeKernel:
             "lse_stride": plan.lse_stride,
             "scale_log2e": scale_log2e(scale * kv_scale * q_scale),
             "kv_scale": kv_scale,
-            "parts_each": plan.each[0],
-            "tiles_each": plan.each[1],
         }
         return output, log_sum, self._of_plan(plan, tensors, numbers)
 

@@ -161,13 +161,6 @@ def plan_work(
     )
 
 
-def parts_and_tiles_each(items: Ints32, batch: int) -> tuple[int, int]:
-    """How many items sequences have, if they have as many after each other, and of how many tiles:
-    what blocks guess before they read their own. No block guesses a sequence that there is not."""
-    each = max(-(-len(items) // max(batch, 1)), 1)
-    return each, int(items[1, 5]) if 1 < each <= len(items) else 0
-
-
 def _check_together(together: int, *, apart: bool) -> None:
     """ConfigError for a number of parts that blocks do not put together."""
     if together not in TOGETHER:

@@ -35,7 +35,7 @@ from mlagen.families.mla_decode.aiter_run import run_aiter
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
-from mlagen.families.mla_decode.plan import MlaDecodeWork, parts_and_tiles_each, plan_work
+from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.families.mla_decode.rounded import rounded
@@ -200,15 +200,12 @@ class MlaDecodeTrial(Trial):
             )
         if work.shares is not None:
             tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
-        each = parts_and_tiles_each(work.items, len(work.splits))
         numbers: dict[str, int | float] = {
             "max_pages": inputs.max_pages,
             "num_blocks": inputs.num_blocks,
             "lse_stride": work.lse_stride,
             "scale_log2e": scale_log2e(inputs.score_scale),
             "kv_scale": inputs.kv_scale,
-            "parts_each": each[0],
-            "tiles_each": each[1],
         }
         args = artifact.manifest.args
         report = launcher.launch(

@@ -35,14 +35,11 @@ def signature(
     persistent: bool = False,
     rows: int = ROWS,
     together: bool = False,
-    guesses: bool = False,
 ) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
     `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads. `together`: blocks may
     put the parts of a row block together; `arrivals` has two words a slot then, zero before and
     after a call, and a row block's first slot has its state (`latent/put_together.ptx.j2`).
-    `guesses`: a block fetches as if sequences had `parts_each` items after each other, of
-    `tiles_each` tiles, before it knows its own.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
@@ -89,7 +86,6 @@ def signature(
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
-            *((("parts_each", "u32", "value"), ("tiles_each", "u32", "value")) if guesses else ()),
         ),
         grid=(("blocks" if persistent else "items", 1),),
         block=(threads, 1, 1),
