@@ -29,6 +29,7 @@ from mlagen.attention.latent.order import (
     SELDOM_MOVED,
     Order,
 )
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
 from mlagen.families.mla_decode.aiter_run import run_aiter
@@ -318,6 +319,11 @@ class MlaDecodeKind(Kind):
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
+        if puts_together(artifact.manifest):
+            for n in TOGETHER[1:]:
+                if n <= unit_of(artifact.manifest).together:
+                    calls.append(Call("realistic", {"lengths": (3, 4 * TILE + 4), "together": n}))
+            limits += ("slices that are left over: who asks gives way to other blocks here",)
         if order.running:  # by waves, maxima move in any tile
             calls.append(Call("late_max", whole))
         if config.q_len > 1 and order.running:  # one new token sees the last tile whole
