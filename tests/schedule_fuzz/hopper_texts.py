@@ -20,7 +20,7 @@ from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
-from mlagen.attention.latent.sm_90a.few_rows import is_few, item_rows
+from mlagen.attention.latent.sm_90a.few_rows import item_rows
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
@@ -100,12 +100,16 @@ def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
 
 def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKind]:
     """The case's calls with their oracles."""
-    make = {
-        "MlaDecodeConfig": _decode, "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm,
-        "Folding": _fold, "MlaSparsePrefillConfig": _sparse, "MlaSparseDecodeConfig": _sparse,
-    }[type(problem).__name__]  # fmt: skip
+    make: Callable[..., Iterator[Trial | OfKind]]
     if case.target == "sm_100a":
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
+    elif isinstance(problem, MlaDecodeConfig):
+        make = partial(_decode, few=case.function == "few_rows")
+    else:
+        make = {
+            "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm, "Folding": _fold,
+            "MlaSparsePrefillConfig": _sparse, "MlaSparseDecodeConfig": _sparse,
+        }[type(problem).__name__]  # fmt: skip
     return [made for call in case.calls for made in make(call, problem, knobs)]
 
 
@@ -149,8 +153,11 @@ def _held(pairs: Iterator[Any]) -> str:
 # ---- kernels -------------------------------------------------------------------------------------
 
 
-def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Iterator[Trial]:
-    """`lengths`, and `split` keys a block; persistent blocks take all items one after another."""
+def _decode(
+    call: Call, config: MlaDecodeConfig, knobs: dict[str, Any], few: bool
+) -> Iterator[Trial]:
+    """`lengths`, and `split` keys a block; persistent blocks take all items one after another.
+    `few`: the table is that of few query rows."""
     lengths = call.shape["lengths"]
     inputs = mla_decode_inputs(config, lengths=lengths, data=call.data)
     if knobs.get("persistent"):
@@ -161,7 +168,6 @@ def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Itera
     else:
         work = plan_work(config, lengths, blocks=1)
     assert not len(work.merges), "the merge is a kernel of its own"
-    few = is_few(config) and knobs.get("keys_as_rows", not knobs.get("persistent"))
     order, height = (KEYS_AS_ROWS, -(-item_rows(config) // 8) * 8) if few else (SEESAW, 64)
     expected = [oracle(inputs, splits=work.splits, order=order) for oracle in (exact, rounded)]
     shape = (inputs.batch, config.num_heads, config.q_len)
