@@ -1,12 +1,13 @@
 """MLA decode over small batches on a Hopper GPU, beside the peers that are installed.
 
     python benchmarks/decode_grid.py [--heads 128] [--batches 1,2,..] [--keys 1024,..] [--sweep]
-        [--knob persistent=1]
+        [--set cache_dtype=fp8_e4m3] [--knob persistent=1]
 
 Every contender's output is held against attention in fp32 on the GPU (first and last sequence, all
 heads) and is not timed where it is wrong. Times are medians of single calls with the L2 cache
 flushed before each, contenders taking turns: each runs after another's code. `decode` is ours
-without the merge. `--sweep` times ours for other split lengths as well: what the costs in
+without the merge. `--sweep` times ours for other split lengths as well, and for parts that the
+blocks of a CTA cluster put together: what the costs in
 `mlagen/families/mla_decode/even_splits.py` come from. One JSON object a line, then geometric means.
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+TOGETHER = (2, 4, 8, 16)
 BATCHES, KEYS = (1, 2, 4, 8, 16, 32), (1024, 4096, 16384, 65536, 131072)
 PEERS = ("flash_mla", "flashinfer")
 LIMIT = 2.0**-7  # relative error as a norm
@@ -42,22 +44,24 @@ def right(case: Any, out: Any) -> bool:
 def steps(lab: Any, case: Any, *, sweep: bool) -> Iterator[tuple[str, Any, Any]]:
     """Name, plan and prepared call of ours, poisoned: as planned, and at other split lengths."""
     work, kernel = case.work, lab.kernel
-    sizes: list[int | None] = [None]
+    ways: list[dict[str, int]] = [{}]
+    if sweep and kernel.artifact.manifest.cluster:
+        ways += [{"together": n} for n in TOGETHER]
     if sweep:
         row_blocks = work.batch * -(-work.config.num_heads // 64)
         whole = -(-work.keys // 64)
         least = max(1, whole * row_blocks // 300)
         ratio = (whole / least) ** (1 / SWEPT)
         tiles = sorted({round(least * ratio**n) for n in range(SWEPT + 1)} | {1, 2, 4} - {0})
-        sizes += [64 * n for n in tiles if least <= n <= whole]
-    for size in sizes:
-        plan = kernel.plan(work.lengths, split_keys=size)
+        ways += [{"split_keys": 64 * n} for n in tiles if least <= n <= whole]
+    for way in ways:
+        plan = kernel.plan(work.lengths, **way)
         step = kernel.prepare(
-            case.q, case.cache, case.table, case.lengths, scale=case.scale, plan=plan
+            case.q, case.cache, case.table, case.lengths, **case.scales, plan=plan
         )
         for tensor in (step.output, step.lse, plan.partial_o, plan.partial_lse):
             tensor.fill_(float("nan"))
-        yield "planned" if size is None else f"split_keys={size}", plan, step
+        yield " ".join(f"{name}={n}" for name, n in way.items()) or "planned", plan, step
 
 
 def point(lab: Any, work: Any, peers: list[Any], repeats: int, *, sweep: bool) -> list[Any]:
@@ -86,7 +90,8 @@ def point(lab: Any, work: Any, peers: list[Any], repeats: int, *, sweep: bool) -
         rows.append(
             {
                 "heads": work.config.num_heads, "batch": work.batch, "keys": work.keys, "way": way,
-                "splits": len(plan.splits[0]), "items": len(plan.work.items), "us": us,
+                "splits": len(plan.splits[0]), "items": len(plan.work.items),
+                "together": plan.together, "us": us,
                 "ratio": round(best / us["mlagen"], 3),
             }
         )  # fmt: skip
@@ -102,6 +107,7 @@ def main() -> None:
     parser.add_argument("--batches", type=numbers, default=BATCHES)
     parser.add_argument("--keys", type=numbers, default=KEYS)
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
@@ -121,8 +127,9 @@ def main() -> None:
         except PeerAbsent as error:
             print(f"{peer.name} left out: {error.message}", file=sys.stderr)
     knobs = assignments("--knob", options.knob) or None
+    fields = assignments("--set", options.set)
     for heads in options.heads:
-        kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads, knobs=knobs)
+        kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads, knobs=knobs, **fields)
         lab = DecodeLab(kernel)
         ratios = []
         for keys in options.keys:

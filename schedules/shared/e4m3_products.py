@@ -21,8 +21,8 @@ from mlagen.targets.nvidia.dsl import release
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def e4m3_products(k, s):
-    left = s.role("left", warpgroups=1, registers=240)
-    right = s.role("right", warpgroups=1, registers=232)
+    left = s.role("left", warpgroups=1, registers=232)
+    right = s.role("right", warpgroups=1, registers=240)
     feeder = s.role("feeder", warpgroups=1, registers=32, single=True)
 
     # SMEM: tiles of 64 rows x 128 columns, the last ones half full. P: 64 rows x 64 bytes.

@@ -1,12 +1,14 @@
 """MLA decode of few query rows on Hopper, keys as rows: right by both oracles over poisoned pools,
 clean, the same bits in all modes; and with its merge on arrays of the host."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 import mlagen
 from mlagen.attention.latent.order import KEYS_AS_ROWS
+from mlagen.attention.latent.sm_90a.parts import ASKS
 from mlagen.codegen import build
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
@@ -53,6 +55,35 @@ def test_forms(fields, knobs):
     assert report.passed, report.facts()
 
 
+@pytest.mark.parametrize(
+    ("fields", "lengths", "together"),
+    [
+        ({"num_heads": 16}, (0, 1, 65, 700), 4),
+        ({"num_heads": 8}, (1300, 70), 32),
+        ({"num_heads": 5, "q_len": 3, "mask": WINDOW}, (300, 64), 2),
+        ({"num_heads": 24, "num_kv_heads": 2, "page_size": 1}, (130,), 16),
+        ({"num_heads": 32, "cache_dtype": "fp8_e4m3"}, (700, 3), 8),
+    ],
+    ids=str,
+)
+def test_parts_put_together(fields, lengths, together):
+    report = verify(built(fields, {}), lengths=lengths, together=together)
+    assert report.passed, report.facts()
+
+
+@pytest.mark.parametrize("asks", ["all come", "one asks"])
+def test_whoever_adds_parts_up_gives_the_same_bits(asks):
+    """With one question a block leaves its slice to the last one; with many it waits for it."""
+    artifact = built({"num_heads": 8}, {})
+    often = artifact.text.count(f"mov.u32 %asked, {ASKS};")
+    assert often == 1
+    count = {"all come": 10_000_000, "one asks": 1}[asks]
+    text = artifact.text.replace(f"mov.u32 %asked, {ASKS};", f"mov.u32 %asked, {count};")
+    made = replace(artifact, text=text)
+    report = verify(made, lengths=(500, 130), together=4, modes=("latest", "random"))
+    assert report.passed, report.facts()
+
+
 def test_long_sequences_in_all_modes():
     report = verify(
         built({"num_heads": 16}, {}), modes=("latest", "earliest", "random"), lengths=(1000, 3)
@@ -60,13 +91,14 @@ def test_long_sequences_in_all_modes():
     assert report.passed, report.facts()
 
 
-def test_split_work_is_merged():
+@pytest.mark.parametrize("planned", [{"split_keys": 128}, {"together": 4}], ids=str)
+def test_split_work_is_merged(planned):
     lengths = (3, 330, 0, 65)
     inputs = mla_decode_inputs(
         MlaDecodeConfig(8, q_len=2), lengths=lengths, data="realistic", seed=1
     )
     kernel = mlagen.build("mla_decode_sm90", num_heads=8, q_len=2)
-    plan = kernel.plan(lengths, device="cpu", split_keys=128)
+    plan = kernel.plan(lengths, device="cpu", **planned)
     out, lse = kernel(**inputs.tensors, **inputs.scales, plan=plan)
     for oracle in (exact, rounded):
         expected = oracle(inputs, splits=plan.splits, order=KEYS_AS_ROWS)

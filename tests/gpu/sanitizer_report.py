@@ -147,7 +147,8 @@ PLAIN: dict[str, Callable[[str], str]] = {
 }
 KERNELS = {"exchange": PLAIN, "mla_decode_sm90": DECODE, "gemm cp.async": GEMM}
 ALONE: dict[str, Callable[[str], str]] = {"as generated": lambda text: text}
-# Fields of MLA decode problems; the splits that they are run with need the merge kernel.
+# Fields of MLA decode problems; the splits that they are run with need the merge kernel, but for
+# parts that are put together.
 FORMS = {
     f"mla_decode_sm90 {fields}": ALONE
     for fields in (
@@ -163,6 +164,11 @@ FORMS = {
         "num_heads=64 cache_dtype=fp8_rope_aware",
         "num_heads=12 dtype=fp8_rope_aware cache_dtype=fp8_rope_aware q_len=2",
         "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_rope_aware page_size=1 q_len=2",
+        "num_heads=16 together=4",
+        "num_heads=8 page_size=1 together=2",
+        "num_heads=16 cache_dtype=fp8_e4m3 together=2",
+        "num_heads=16 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 compute=fp8",
+        "num_heads=16 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 compute=fp8 together=2",
         "num_heads=64 persistent=1",
         "num_heads=128 persistent=1",
         "num_heads=40 page_size=16 q_len=3 persistent=1",
@@ -207,6 +213,7 @@ def build(kernel: str) -> Any:
     if kernel.startswith("mla_decode_sm90"):
         name, *fields = kernel.split(" ")
         given = dict(field.split("=") for field in fields) or {"num_heads": 64}
+        given.pop("together", None)
         knobs = {"persistent": int(given.pop("persistent", 0))}
         return make(name, MlaDecodeConfig.from_fields(given), knobs=knobs)
     schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
@@ -244,11 +251,14 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
         lengths = LINE if "persistent" in kernel else LENGTHS
         inputs = mla_decode_inputs(decode.config, lengths=lengths, data="randn")
         planned = {"split_keys": split_keys} if kernel in FORMS else {"blocks": 1}
+        if parts := re.search(r"together=(\d+)", kernel):
+            planned = {"together": int(parts[1])}
         if "persistent" in kernel:
             rows = decode.config.num_heads * decode.config.q_len
             planned = {"blocks": 2 * -(-rows // 64)}
         plan = decode.plan(lengths, **planned)
-        assert ("persistent" in kernel) == bool((plan.work.items[:, 10] > 0).any())
+        counted = "persistent" in kernel or parts is not None
+        assert counted == bool((plan.work.items[:, 10] > 0).any())
         out, _ = decode(
             **{name: to_gpu(array) for name, array in inputs.tensors.items()},
             **inputs.scales,

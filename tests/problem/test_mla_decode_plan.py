@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mlagen.families.mla_decode import plan as mla_decode_plan
 from mlagen.families.mla_decode.even_splits import boundaries, costs_of, longest_split
 from mlagen.families.mla_decode.plan import OPEN_END, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.unit import HOPPER
 
 CONFIGS = (
     MlaDecodeConfig(128),
@@ -30,7 +32,7 @@ def owners(config, work, lengths, q_lens, most=64):
     found = {}
     for number, item in enumerate(work.items.tolist()):
         sequence, first_row, rows, above, behind, first, end, _, _, kv_head = item[:10]
-        assert 1 <= rows <= most and first < end
+        assert 1 <= rows <= most and (first < end or work.together > 1)
         assert behind == q_lens[sequence] - 1
         for row in range(first_row, first_row + rows):
             own = row - starts[sequence]
@@ -43,7 +45,9 @@ def owners(config, work, lengths, q_lens, most=64):
     return found
 
 
-@pytest.mark.parametrize("planned", [{}, {"blocks": 7}, {"split_keys": 128}], ids=str)
+@pytest.mark.parametrize(
+    "planned", [{}, {"blocks": 7}, {"split_keys": 128}, {"together": 8}], ids=str
+)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_row_has_every_tile_once(config, planned, packed):
@@ -84,6 +88,34 @@ def test_merges_are_of_the_items_that_have_parts(config):
     assert len(work.merges) <= merge_blocks(work.slots, len(blocks))
     alone = {i[0] for i in work.items.tolist() if i[7] < 0}
     assert alone == {b for b, own in enumerate(work.splits) if len(own) == 1} and 1 in alone
+
+
+@pytest.mark.parametrize("together", [2, 16])
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_parts_put_together_have_slots_after_each_other(config, together):
+    lengths = [3000, 10, 700, 0]
+    work = plan_work(config, lengths, together=together)
+    assert not len(work.merges) and work.together == together
+    assert sorted(work.items[:, 7].tolist()) == list(range(work.slots))
+    for item in work.items.tolist():
+        assert item[10] == together and item[11] <= item[7] < item[11] + together
+        parts = work.items[work.items[:, 11] == item[11]]
+        assert len(parts) == together and (parts[:, :5] == item[:5]).all()
+        parts = parts[np.argsort(parts[:, 7])]
+        assert parts[0, 5] == 0 and parts[-1, 6] == OPEN_END
+        assert (parts[:-1, 6] == parts[1:, 5]).all()
+
+
+@pytest.mark.parametrize(
+    ("batch", "keys", "together", "parts"),
+    [(8, 2048, 16, 16), (32, 2048, 4, 4), (64, 8192, 2, 2), (1, 8192, 1, 64), (128, 2048, 1, 1)],
+)
+def test_parts_are_put_together_where_all_run_at_once(batch, keys, together, parts):
+    few = replace(HOPPER, few=True, together=32)
+    work = plan_work(MlaDecodeConfig(16), [keys] * batch, unit=few, together=None)
+    assert (work.together, len(work.items)) == (together, batch * parts)
+    fixed = plan_work(MlaDecodeConfig(16), [keys] * batch, unit=few, together=None, split_keys=256)
+    assert fixed.together == 1
 
 
 def lse_of(config, item, row, batch, tokens):
@@ -195,6 +227,8 @@ def test_longest_first_and_row_blocks_side_by_side():
         ([1], {"q_lens": [1, 1]}, ["1 lengths", "2 sequences"]),
         ([1], {"blocks": 0}, ["blocks=0"]),
         ([1], {"split_keys": 32}, ["split_keys=32", "multiple of 64"]),
+        ([1], {"together": 3}, ["together=3", "1, 2, 4, 8, 16"]),
+        ([1], {"together": 2, "split_keys": 64}, ["together=2", "split_keys"]),
     ],
 )
 def test_refusals(lengths, given, words):

@@ -10,6 +10,9 @@ Ints32 = npt.NDArray[np.int32]
 
 H200_SMS = 132  # also of an H100 SXM
 BLOCK_ROWS = 64  # query rows that a part has room for
+# Parts of a row block that their blocks put together on Hopper, and slices of columns that these
+# have at most: one a part and role.
+TOGETHER, MOST_SLICES = (1, 2, 4, 8, 16, 32), 32
 # Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
 # row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
 # block's first line, log2 of the warps that share a line.

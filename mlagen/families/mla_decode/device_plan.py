@@ -33,10 +33,11 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64 or as many rows as a block has, 512]
     partial_lse: Any  # fp32 [slots, as many]
-    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in: int32 [slots], zero
-    # between calls.
+    # Of persistent blocks: int32 [blocks + 1]; of those that take parts in or put them together:
+    # int32 [2 * slots], zero between calls.
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
+    together: int = field(default=1, kw_only=True)  # parts that their blocks put together
 
     @property
     def key(self) -> Any:
@@ -45,7 +46,8 @@ class PlanTensors:
         more = (self.merges, self.shares, self.arrivals)
         tensors += [tensor for tensor in more if tensor is not None]
         try:
-            return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
+            of_tensors = ((t.data_ptr(), *fact(t)) for t in tensors)
+            return self.batch, self.tokens, self.together, *of_tensors
         except AttributeError:
             return None
 
@@ -77,10 +79,14 @@ class Dealt(NamedTuple):
     persistent: bool
     takes_in: bool
     unit: Unit = HOPPER
+    together: int | None = 1
+    counted: bool = False  # whether the kernel takes `arrivals`
 
     def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
         """The work of a call for sequences of `lengths` keys."""
-        return plan_work(config, lengths, **self._asdict())
+        given = self._asdict()
+        del given["counted"]
+        return plan_work(config, lengths, **given)
 
 
 @dataclass(eq=False)
@@ -149,6 +155,7 @@ def make_plan(
 ) -> MlaDecodePlan:
     """The plan with its tensors; see `MlaDecodeKernel.plan`."""
     work, tokens = dealt.work(config, lengths), dealt.q_lens
+    dealt = dealt._replace(together=work.together)  # as often for all later lengths
     items, merges, slots = len(work.items), len(work.merges), work.slots
     if room is not None:
         most = dealt.work(config, room)
@@ -168,7 +175,8 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), work.slot_rows, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), work.slot_rows), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
-        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.takes_in else None,
+        arrivals=memory.upload(np.zeros(2 * max(slots, 1), np.int32)) if dealt.counted else None,
+        together=work.together,
         memory=memory,
         dealt=dealt,
         call=call,

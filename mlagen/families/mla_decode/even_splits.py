@@ -3,14 +3,17 @@
 The estimate is of microseconds, and knows three GPUs. Numbers of an H200 are fitted by eye to 340
 runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
 sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
-4ee70ac), longer ones warm. Those of an MI355X are predictions, of the cycle model and of 6.5 TB/s
-from HBM for all 256 compute units: nothing was measured on one. Those of a B200 are predictions as
-well: a bound by pipe of what was executed in the emulator, of which FlashMLA's published speed is
-82 %, and assumptions, each of which is named where it stands.
+4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to 90 runs of
+16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433). Those of an MI355X are
+predictions, of the cycle model and of 6.5 TB/s from HBM for all 256 compute units: nothing was
+measured on one. Those of a B200 are predictions as well: a bound by pipe of what was executed in
+the emulator, of which FlashMLA's published speed is 82 %, and assumptions, each of which is named
+where it stands.
 
 Up to as many items as there are SMs run at once, and what each takes grows with how many there are:
 they share DRAM and L2. At its end the merge reads all parts again; sequences in two parts have
-twice as many rows for it as a full GPU takes at once.
+twice as many rows for it as a full GPU takes at once. Where blocks put parts together, there is no
+merge, and the time that this takes hardly depends on how many there are.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import B200_SMS, HOPPER, MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -40,7 +44,8 @@ class Costs:
     `crowd`: what is added where every SM has one, the least of these (once, for each tile). `pair`
     and `loop`: once, of code that items of one tile, or up to two, do not reach, where other
     kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads, twice
-    as much where they are in two parts."""
+    as much where they are in two parts. `together` and `of_each`: where blocks put parts together,
+    once and for each part of a row block."""
 
     start: float = 9.5
     tile: float = 1.5
@@ -49,6 +54,8 @@ class Costs:
     loop: float = 1.0
     merge: float = 1.5
     part: float = 0.025  # 64 x 512 fp32: 5.2 TB/s, from L2
+    together: float = 2.1
+    of_each: float = 0.015
 
     def item(self, tiles: Any, share: float) -> Any:
         """An item of so many tiles where this share of the SMs has one at the same time."""
@@ -66,6 +73,11 @@ BF16 = Costs()
 # An e4m3 cache is turned into bf16 first: 635 us for 256 items of 128 tiles.
 E4M3 = Costs(tile=2.2)
 
+# Keys as rows, over bf16 and over e4m3; and products of e4m3.
+FEW = Costs(7.1, 1.15, ((1.05, 2.3), (6.9, 1.27)), pair=0.0, loop=0.0, merge=2.25, part=0.02)
+FEW_E4M3 = replace(FEW, start=7.6, tile=1.75, crowd=((1.6, 0.3), (3.6, 0.1)), part=0.025)
+FP8 = Costs(10.1, 1.1, ((2.0, 1.2), (5.0, 0.3)), pair=0.0, loop=0.0, merge=3.6, together=1.4,
+            of_each=0.12)  # fmt: skip
 
 # 64 keys take 4,006 cycles at 2.4 GHz with 64 rows and 4,840 with 128, over e4m3 4,856 and 5,394
 # (`mlagen simulate mla_decode_gfx950 --shape lengths=2048 --constant hbm=100000`). The rest is a
@@ -94,6 +106,10 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
     rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
+    if unit.few:
+        costs = FEW if config.cache_dtype == "bf16" else FEW_E4M3
+    elif config.compute == "fp8" and unit.target == "sm_90a":
+        costs = FP8
     if unit.target == "gfx950":
         tile = MI355X_TILES[unit.rows][config.cache_dtype != "bf16"]
         row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
@@ -115,13 +131,38 @@ def _b200(config: MlaDecodeConfig, unit: Unit, rows: int) -> Costs:
     return replace(B200, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
 
 
+def parts_together(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> int:
+    """Parts of every row block that blocks put together, all at the same time, where that is not
+    estimated to end after the splits of `even_counts` and their merge; else 1."""
+    costs, best, total = costs_of(config, unit), 1, int(row_blocks.sum())
+    if not (tiles * row_blocks).any():
+        return best
+    _, least = _likeliest(config, tiles, row_blocks, unit)
+    for count in TOGETHER[1:]:
+        if count > unit.together or count * total > unit.blocks:
+            break
+        longest = int(longest_split(tiles, count).max())
+        time = float(costs.item(longest, count * total / unit.blocks))
+        time += costs.once(longest, 0) + costs.together + costs.of_each * count
+        if time < least or (best == 1 and time <= least):
+            best, least = count, time
+    return best
+
+
 def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> Ints:
     """Splits of each sequence of `tiles` tiles and `row_blocks` row blocks, on all SMs of a GPU:
     those of the tried ones that are estimated to end first."""
+    return _likeliest(config, tiles, row_blocks, unit)[0]
+
+
+def _likeliest(
+    config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit
+) -> tuple[Ints, float]:
+    """These splits, and when they are estimated to end."""
     total = int((tiles * row_blocks).sum())
     best = np.ones(len(tiles), np.int64)
     if not total:
-        return best
+        return best, 0.0
     costs, blocks = costs_of(config, unit), unit.blocks
     longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
     most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
@@ -139,7 +180,8 @@ def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Un
         choices = [choices[index] for index in likely]
         ends = [end(costs, tiles, row_blocks, counts, blocks) for counts in choices]
     ends = [time - SECOND * bool((c == 1).all()) for c, time in zip(choices, ends, strict=True)]
-    return next(c for c, time in zip(choices, ends, strict=True) if time * GAIN <= min(ends))
+    chosen = next(n for n, time in enumerate(ends) if time * GAIN <= min(ends))
+    return choices[chosen], ends[chosen]
 
 
 def boundaries(tiles: int, count: int) -> list[int]:

@@ -31,7 +31,7 @@ from mlagen.families.mla_decode.call import TENSORS, DecodeCall, takes_call
 from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
 from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.unit import unit_of
+from mlagen.families.mla_decode.unit import puts_together, unit_of
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
@@ -108,7 +108,9 @@ class MlaDecodeKernel:
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._unit = unit_of(manifest)
         named = {arg.name for arg in manifest.args}
-        self._persistent, self._takes_in = "shares" in named, "arrivals" in named
+        self._persistent = "shares" in named
+        self._takes_in = self._persistent and "arrivals" in named
+        self._puts_together = puts_together(manifest)
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
@@ -133,6 +135,7 @@ class MlaDecodeKernel:
         blocks: int | None = None,
         split_keys: int | None = None,
         room: Sequence[int] | Any | None = None,
+        together: int | None = None,
         memory: Memory | None = None,
     ) -> MlaDecodePlan:
         """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
@@ -142,11 +145,18 @@ class MlaDecodeKernel:
         packed as [tokens, num_heads, 576]. `blocks`: SMs, or compute units, to fill: 132 of an
         H200, 148 of a B200 and 256 of an MI355X if nothing else. `split_keys`: split every so many
         keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
-        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
-        tensors come from; `device="cpu"`: arrays of numpy, for calls with such arrays.
+        in the batch. `together`: parts of every row block, 2, 4, 8, 16 or 32, that their blocks put
+        together without a second launch; 1: none; None: as the plan estimates. `room`: lengths that
+        `plan.update` shall have tensors for. `memory`: where its tensors come from; `device="cpu"`:
+        arrays of numpy, for calls with such arrays.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
+        if together not in (None, 1) and not self._puts_together:
+            raise ConfigError(
+                f"together={together}: blocks of this kernel put no parts together",
+                hint="kernels of few query rows on Hopper do",
+            )
         if self._build_merge is None:
             if split_keys is not None:
                 raise ConfigError(
@@ -172,6 +182,8 @@ class MlaDecodeKernel:
                 self._persistent,
                 self._takes_in,
                 self._unit,
+                together if self._puts_together else 1,
+                self._takes_in or self._puts_together,
             ),
             None if room is None else as_host("room", room),
         )

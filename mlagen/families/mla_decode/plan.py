@@ -31,13 +31,14 @@ import numpy.typing as npt
 
 from mlagen.attention.latent.split_work import (
     LINES_A_ROW,
+    TOGETHER,
     Ints,
     Ints32,
     merge_table,
     within,
 )
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.even_splits import boundaries, even_counts
+from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 from mlagen.families.mla_decode.uneven_splits import uneven_ends
@@ -46,7 +47,8 @@ from mlagen.families.mla_decode.unit import HOPPER, Unit
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
 # of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
-# its own part is taken in, else 0; the slot of what it takes in.
+# its own part is taken in, the parts of its row block where their blocks put these together, else
+# 0; the slot of what it takes in, or of the row block's first part.
 ITEM_INTS = ITEM_BYTES // 4
 OPEN_END = 2**31 - 1
 
@@ -59,7 +61,8 @@ class MlaDecodeWork:
 
     A merge is a block's share of a row block: lines, each half a row, that follow each other.
     `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
-    shares[b + 1]."""
+    shares[b + 1]. `together`: the parts of every row block that the blocks which have them
+    put together; 1: what is in parts is merged."""
 
     items: Ints32
     merges: Ints32
@@ -68,6 +71,7 @@ class MlaDecodeWork:
     lse_stride: int
     shares: Ints32 | None = None
     slot_rows: int = HOPPER.rows
+    together: int = 1
 
 
 def plan_work(
@@ -80,6 +84,7 @@ def plan_work(
     persistent: bool = False,
     takes_in: bool = True,
     unit: Unit = HOPPER,
+    together: int | None = 1,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
@@ -89,7 +94,9 @@ def plan_work(
     instead of evenly: the same row then gets the same bits whatever else is in the batch.
     `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
     a row block is in two parts, the block with the second takes in the first, and not a merge.
-    `unit`: the kernel's block.
+    `unit`: the kernel's block. `together`: every row block is in so many parts, even ones, and the
+    blocks which have them put them together; not with `split_keys` and `persistent`. None: as
+    estimated.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -106,7 +113,14 @@ def plan_work(
         raise ConfigError(f"blocks={blocks} is not at least 1")
     rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
-    if split_keys is not None:
+    apart = split_keys is not None or persistent
+    if together is None:
+        device = replace(unit, blocks=blocks)
+        together = 1 if apart else parts_together(config, tiles, rows.blocks, device)
+    _check_together(together, apart=apart)
+    if together > 1:
+        splits, cut = _even_splits(low, tiles, np.full(len(tiles), together)), None
+    elif split_keys is not None:
         splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
         device = replace(unit, blocks=blocks)
@@ -115,10 +129,12 @@ def plan_work(
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
     taken_in = (counts == PARTS) & (takes_in and (cut is not None or one_each))
-    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in)
+    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in, together)
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
+    elif together > 1:
+        piece, row_block = _side_by_side(tiles, rows.blocks, together)
     else:
         end = np.minimum(pieces.end, -(-keys // TILE)[pieces.sequence])
         work = np.maximum(end - pieces.first, 0)
@@ -130,7 +146,7 @@ def plan_work(
         elif persistent:
             moved, shares = deal(each, work[order], blocks)
             piece, row_block = piece[moved], row_block[moved]
-    parted = np.flatnonzero((counts > 1) & ~taken_in)
+    parted = np.flatnonzero((counts > 1) & ~taken_in & (together == 1))
     each = rows.blocks[parted]
     firsts = np.repeat((np.cumsum(counts) - counts)[parted], each)
     merged = pieces.items(rows, firsts, within(each))
@@ -138,11 +154,37 @@ def plan_work(
         pieces.items(rows, piece, row_block).astype(np.int32),
         _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
         pieces.slots,
-        splits,
+        tuple(tuple(dict.fromkeys(own)) for own in splits),  # without parts that have no tile
         rows.lse_stride,
         shares,
         unit.rows,
+        together,
     )
+
+
+def _check_together(together: int, *, apart: bool) -> None:
+    """ConfigError for a number of parts that blocks do not put together."""
+    if together not in TOGETHER:
+        raise ConfigError(
+            f"together={together} parts of a row block",
+            hint=f"one of {', '.join(map(str, TOGETHER))}; 1: the merge kernel merges them",
+        )
+    if together > 1 and apart:
+        raise ConfigError(
+            f"together={together} with split_keys or persistent blocks",
+            hint="blocks put even parts together",
+        )
+
+
+def _side_by_side(tiles: Ints, row_blocks: Ints, together: int) -> tuple[Ints, Ints]:
+    """The piece and the row block of each item: all parts of a row block after each other, those
+    of the longest sequences first."""
+    order = np.argsort(-tiles, kind="stable")
+    each = row_blocks[order]
+    sequence, row_block = np.repeat(order, each), within(each)
+    parts = np.arange(together)
+    piece = (sequence[:, None] * together + parts).ravel()
+    return piece, np.repeat(row_block, together)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,10 +247,15 @@ class _Pieces:
     stored: Ints
     slot: Ints
     slots: int  # of all
+    together: int
 
     @staticmethod
     def of(
-        splits: Sequence[Sequence[int]], counts: Ints, row_blocks: Ints, taken_in: npt.NDArray[Any]
+        splits: Sequence[Sequence[int]],
+        counts: Ints,
+        row_blocks: Ints,
+        taken_in: npt.NDArray[Any],
+        together: int,
     ) -> _Pieces:
         """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other."""
         sequence = np.repeat(np.arange(len(counts)), counts)
@@ -217,11 +264,11 @@ class _Pieces:
         end[np.cumsum(counts) - 1] = OPEN_END
         index = within(counts)
         last = index == counts[sequence] - 1
-        stored = np.where(counts > 1, counts - taken_in, 0)
-        slots = row_blocks * stored
+        kept = np.where(counts > 1, counts - taken_in, 0)
+        slots = row_blocks * kept
         return _Pieces(
             sequence, first, end, index, np.where(taken_in[sequence], np.where(last, 1, -1), 0),
-            stored[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()),
+            kept[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()), together,
         )  # fmt: skip
 
     def items(self, rows: _QueryRows, piece: Ints, row_block: Ints) -> Ints:
@@ -234,7 +281,8 @@ class _Pieces:
         for column, values in enumerate((
             s, rows.first[s] + above, height, above, rows.tokens[s] - 1, self.first[piece],
             self.end[piece], np.where(left, slots + self.index[piece], -1), rows.lse_at[s], kv_head,
-            taken, np.where(taken > 0, slots, 0),
+            taken if self.together == 1 else self.together,
+            np.where((taken > 0) | (self.together > 1), slots, 0),
         )):  # fmt: skip
             made[:, column] = values
         return made
@@ -294,10 +342,18 @@ def _splits(
         counts = even_counts(config, tiles, row_blocks, unit)
     ends = None if persistent else uneven_ends(config, tiles, row_blocks, unit, counts)
     if ends is None:
-        ends = [boundaries(*one) for one in zip(tiles.tolist(), counts.tolist(), strict=True)]
+        return _even_splits(low, tiles, counts), None
     return tuple(
         (0, *(a + first for first in own)) for a, own in zip(low.tolist(), ends, strict=True)
     ), None
+
+
+def _even_splits(low: Ints, tiles: Ints, counts: Ints) -> tuple[tuple[int, ...], ...]:
+    """The first tile of each of `counts` even splits of each sequence."""
+    return tuple(
+        (0, *(a + first for first in boundaries(n, count)))
+        for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
+    )
 
 
 def _fixed_splits(low: Ints, tiles: Ints, split_keys: int) -> tuple[tuple[int, ...], ...]:

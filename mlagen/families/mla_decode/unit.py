@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.artifact import Manifest
-from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS
+from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS, MOST_SLICES
 
 B200_SMS = 148
 MI355X_CUS = 256
@@ -16,12 +16,15 @@ WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 class Unit:
     """`rows`: query rows that a block, or a CTA pair, has at most, and a slot has room for.
     `blocks`: blocks or pairs of a whole GPU, one an SM or compute unit, or two SMs. `ctas`: blocks
-    of threads that take a work item together, 2 of a CTA pair."""
+    of threads that take a work item together, 2 of a CTA pair. `few`: products have keys as their
+    rows; `together`: parts of a row block that blocks put together, at most."""
 
     target: str
     rows: int
     blocks: int
     ctas: int = 1
+    few: bool = False
+    together: int = 1
 
     def grid(self, items: int) -> dict[str, int]:
         """The size that says how many blocks a launch of so many items has."""
@@ -44,5 +47,18 @@ def unit_of(manifest: Manifest) -> Unit:
     if manifest.problem_type == DENSE and manifest.grid[0].clusters == PAIR.ctas:
         return PAIR
     if manifest.target != "gfx950":
-        return NVIDIA[manifest.target]
+        few, roles = bool(manifest.knobs.get("keys_as_rows")), math_roles(manifest)
+        together = MOST_SLICES // roles if puts_together(manifest) else 1
+        return replace(NVIDIA[manifest.target], few=few, together=together)
     return Unit(manifest.target, WAVES * int(manifest.knobs["rows"]), MI355X_CUS)
+
+
+def math_roles(manifest: Manifest) -> int:
+    """Roles of a block that have columns of O each."""
+    return 1 if manifest.knobs.get("keys_as_rows") else 2
+
+
+def puts_together(manifest: Manifest) -> bool:
+    """Whether blocks of a decode kernel put parts of row blocks together."""
+    named = {arg.name for arg in manifest.args}
+    return "arrivals" in named and "shares" not in named

@@ -29,6 +29,7 @@ from mlagen.attention.latent.order import (
     SELDOM_MOVED,
     Order,
 )
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
 from mlagen.families.mla_decode.aiter_run import run_aiter
@@ -39,7 +40,7 @@ from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.unit import HOPPER, Unit, unit_of
+from mlagen.families.mla_decode.unit import HOPPER, Unit, puts_together, unit_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -73,12 +74,14 @@ def takes_items(manifest: Manifest) -> bool:
 @dataclass(frozen=True, eq=False)
 class DividedInputs:
     """Inputs, and how their work is divided: `split_keys` keys a split (0: as the plan has it for
-    `blocks` that run at once). `q_lens`: new tokens of each sequence, packed; none: all."""
+    `blocks` that run at once). `q_lens`: new tokens of each sequence, packed; none: all.
+    `together`: parts of a row block that their blocks put together."""
 
     inputs: MlaDecodeInputs
     split_keys: int = 0
     blocks: int = 1
     q_lens: tuple[int, ...] = ()
+    together: int = 1
 
     @property
     def ragged(self) -> Ragged | None:
@@ -106,7 +109,8 @@ class MlaDecodeTrial(Trial):
         lengths = tuple(int(length) for length in self.inputs.cache_lengths)
         divided = self.divided
         tokens = {"q_lens": divided.q_lens} if divided.q_lens else {}
-        return {"lengths": lengths, "split_keys": divided.split_keys, **tokens}
+        more = {"together": divided.together} if divided.together > 1 else {}
+        return {"lengths": lengths, "split_keys": divided.split_keys, **more, **tokens}
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -130,6 +134,7 @@ class MlaDecodeTrial(Trial):
             persistent=self.persistent,
             takes_in=self.takes_in,
             unit=self.unit,
+            together=divided.together,
         )
 
     @cached_property
@@ -147,7 +152,7 @@ class MlaDecodeTrial(Trial):
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
         named = {arg.name for arg in artifact.manifest.args}
         return replace(
-            self, persistent="shares" in named, takes_in="arrivals" in named,
+            self, persistent="shares" in named, takes_in={"shares", "arrivals"} <= named,
             aiter=takes_aiters_arguments(artifact.manifest), order=order_of(artifact),
             unit=unit_of(artifact.manifest),
         )  # fmt: skip
@@ -186,9 +191,14 @@ class MlaDecodeTrial(Trial):
         partial_lse = np.full((slots, work.slot_rows), np.nan, np.float32)
         tensors = {
             **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
-            "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
+            "partial_lse": partial_lse, "arrivals": np.zeros(2 * slots, np.int32),
         }  # fmt: skip
         sizes = self.unit.grid(len(work.items))
+        if work.together > 1 and not puts_together(artifact.manifest):
+            raise ConfigError(
+                f"together={work.together}: blocks of this kernel put no parts together",
+                hint="kernels of few query rows on Hopper do",
+            )
         if work.shares is not None:
             tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
         numbers: dict[str, int | float] = {
@@ -247,7 +257,7 @@ class MlaDecodeKind(Kind):
     """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work, and of each
     sequence's new tokens the call has the last `q_lens`."""
 
-    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks", "q_lens")
+    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks", "q_lens", "together")
     lists = ("lengths", "q_lens")
     data = tuple(LATENT_KINDS)
     uneven: ClassVar[Mapping[str, Any]] = {"lengths": (3, 260)}
@@ -264,7 +274,7 @@ class MlaDecodeKind(Kind):
         for name in self.lists:
             if isinstance(shape.get(name), int):
                 shape[name] = (shape[name],)
-        q_lens = tuple(shape.pop("q_lens", ()))
+        q_lens, together = tuple(shape.pop("q_lens", ())), shape.pop("together", 1)
         if not {"lengths", "max_length"} & shape.keys():
             shape["max_length"] = 300
         made = mla_decode_inputs(
@@ -272,7 +282,7 @@ class MlaDecodeKind(Kind):
         )
         if q_lens:
             Ragged.of(made, q_lens)  # which refuses what does not fit
-        return DividedInputs(made, split_keys, blocks, q_lens)
+        return DividedInputs(made, split_keys, blocks, q_lens, together)
 
     def trial(self, inputs: MlaDecodeInputs | DividedInputs) -> MlaDecodeTrial:
         given = inputs if isinstance(inputs, DividedInputs) else DividedInputs(inputs)
@@ -313,6 +323,11 @@ class MlaDecodeKind(Kind):
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
+        if puts_together(artifact.manifest):
+            for n in TOGETHER[1:]:
+                if n <= unit_of(artifact.manifest).together:
+                    calls.append(Call("realistic", {"lengths": (3, 4 * TILE + 4), "together": n}))
+            limits += ("slices that are left over: who asks gives way to other blocks here",)
         if order.running:  # by waves, maxima move in any tile
             calls.append(Call("late_max", whole))
         if config.q_len > 1 and order.running:  # one new token sees the last tile whole

@@ -16,6 +16,7 @@ from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.dsl import (
     Access,
     Operation,
@@ -89,6 +90,7 @@ class FewRows(KeysAsRows):
             "column_major_bits": self.supply["column_bits"],
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
+            "parts": self.parts,
         }
 
     def _moved(self) -> tuple[Pipeline, ...]:
@@ -104,6 +106,7 @@ class FewRows(KeysAsRows):
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
+        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, math)
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
         )
@@ -274,6 +277,13 @@ class FewRows(KeysAsRows):
             return
         held = tuple(Value(self.cache[n].name, tile) for n in self._valued)
         self._record("zero_tail", tile, uses=held, defines=held, joins=True, guarded=True)
+
+    def finish(self) -> None:
+        """Store O / l and LSE; of a part to a slot, and where its item says so, put the parts of a
+        row block together."""
+        room = self.parts.rooms[self.math.name]
+        self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
+                     defines=(Value(room.name),))  # fmt: skip
 
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""

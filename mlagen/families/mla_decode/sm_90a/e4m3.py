@@ -32,6 +32,7 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
@@ -89,6 +90,7 @@ class E4m3Decode:
         self.keys = s.smem.pipeline(
             "keys", *self.columns, producer=feeder.name, consumer=names, releases=2 * WARPS
         )
+        self.parts = parts_over(s, self.columns, ROWS, k.d_v, left, right)
         self.left = self._half(s, left, right)
         self.right = self._half(s, right, left)
         self.max_left = s.smem.exchange(
@@ -109,9 +111,9 @@ class E4m3Decode:
             "query": self.query, "box_columns": BOX, "p_bits": hex(P_BITS), "p_bytes": P_BYTES,
             "bias": order.bias, "bias_bits": _fp32(order.bias),
             "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
-            "v": s.names("v"), "row_floats": ROWS * FLOAT,
+            "v": s.names("v"), "row_floats": ROWS * FLOAT, "parts": self.parts,
         }  # fmt: skip
-        s.signature = signature(k, s.roles[-1].warps.stop * 32)
+        s.signature = signature(k, s.roles[-1].warps.stop * 32, together=True)
         s.symbol, s.plain = SYMBOL, self._plain()
         bind(self.keys, self._mover)
 
@@ -310,6 +312,7 @@ class E4m3Decode:
             "finish", None, role=half.role, left=half is self.left, own_sums=half.sums,
             other_sums=other.sums, first_column=self._first(half.role), joins=True,
             uses=(Value(other.sums.name), Value("O")),
+            defines=(Value(self.parts.rooms[half.role.name].name),),
         )  # fmt: skip
 
     # ---- templates --------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def few_rows_decode(
     refuse_chunks(k)
     rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
     form = Form(
-        signature(k, s.roles[-1].warps.stop * 32, rows=rows),
+        signature(k, s.roles[-1].warps.stop * 32, rows=rows, together=True),
         SYMBOL,
         templates={
             **{name: f"few_rows/{name}.ptx.j2" for name in FEW},

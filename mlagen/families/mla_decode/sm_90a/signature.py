@@ -29,10 +29,17 @@ def can_persist(k: MlaDecodeConfig) -> bool:
 
 
 def signature(
-    k: MlaDecodeConfig, threads: int, *, persistent: bool = False, rows: int = ROWS
+    k: MlaDecodeConfig,
+    threads: int,
+    *,
+    persistent: bool = False,
+    rows: int = ROWS,
+    together: bool = False,
 ) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
-    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads.
+    `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads. `together`: blocks may
+    put the parts of a row block together; `arrivals` has two words a slot then, zero before and
+    after a call, and a row block's first slot has its state (`latent/put_together.ptx.j2`).
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o
@@ -75,7 +82,7 @@ def signature(
             ("lse", "pointer:fp32", "write"),
             ("partial_o", "pointer:fp32", "write"),
             ("partial_lse", "pointer:fp32", "write"),
-            *((("arrivals", "pointer:int32", "write"),) if persistent else ()),
+            *((("arrivals", "pointer:int32@8", "write"),) if persistent or together else ()),
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
