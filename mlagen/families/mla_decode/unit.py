@@ -44,7 +44,8 @@ NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
 
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
-    if manifest.problem_type == DENSE and manifest.grid[0].clusters == PAIR.ctas:
+    pair = any(dim.clusters == PAIR.ctas for dim in manifest.grid)
+    if manifest.problem_type == DENSE and pair:
         return PAIR
     if manifest.target != "gfx950":
         few, roles = bool(manifest.knobs.get("keys_as_rows")), math_roles(manifest)
