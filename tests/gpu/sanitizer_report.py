@@ -214,7 +214,7 @@ def build(kernel: str) -> Any:
         name, *fields = kernel.split(" ")
         given = dict(field.split("=") for field in fields) or {"num_heads": 64}
         given.pop("together", None)
-        knobs = {"persistent": int(given.pop("persistent", 0))}
+        knobs = {name: int(given.pop(name)) for name in ("persistent",) if name in given}
         return make(name, MlaDecodeConfig.from_fields(given), knobs=knobs)
     schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
     return make(schedule, GemmConfig(), knobs={"feed": kernel.partition(" ")[2]})

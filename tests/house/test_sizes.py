@@ -21,6 +21,7 @@ PUBLIC = {
     "mlagen/families/mha_prefill/kernel.py: mha_call",
     "mlagen/families/mla_decode/aiter_call.py: aiter_call",
     "mlagen/families/mla_decode/call.py: decode_call",
+    "mlagen/families/mla_decode/plan.py: plan_work",
     "mlagen/families/mla_decode/torch_operators.py: mla_decode",
     "mlagen/families/mla_prefill/kernel.py: mla_prefill_call",
     "mlagen/families/mla_sparse/call.py: decode_call",

@@ -94,18 +94,15 @@ def plan_work(
     instead of evenly: the same row then gets the same bits whatever else is in the batch.
     `persistent`: for blocks that take several items, as many blocks as there are; `takes_in`: where
     a row block is in two parts, the block with the second takes in the first, and not a merge.
-    `unit`: the kernel's block. `together`: every row block is in so many parts, even ones, and the
-    blocks which have them put them together; not with `split_keys` and `persistent`. None: as
-    estimated.
+    `unit`: the kernel's block. `together`: every row block is in so many parts, which their blocks
+    put together, not with `split_keys` or `persistent`; None: as estimated.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
     keys = _counts("lengths", lengths, 0, OPEN_END)
-    tokens = (
-        np.full(len(keys), config.q_len)
-        if q_lens is None
-        else _counts("q_lens", q_lens, 0, config.q_len)
-    )
+    tokens = np.full(len(keys), config.q_len)
+    if q_lens is not None:
+        tokens = _counts("q_lens", q_lens, 0, config.q_len)
     if len(tokens) != len(keys):
         raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
     blocks = unit.blocks if blocks is None else blocks
@@ -114,8 +111,8 @@ def plan_work(
     rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
     apart = split_keys is not None or persistent
+    device = replace(unit, blocks=blocks)
     if together is None:
-        device = replace(unit, blocks=blocks)
         together = 1 if apart else parts_together(config, tiles, rows.blocks, device)
     _check_together(together, apart=apart)
     if together > 1:
@@ -123,7 +120,6 @@ def plan_work(
     elif split_keys is not None:
         splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
-        device = replace(unit, blocks=blocks)
         splits, cut = _splits(config, low, tiles, rows.blocks, device, persistent=persistent)
     counts = np.array([len(own) for own in splits], np.int64)
     few = bool((counts * rows.blocks).sum() <= blocks)
@@ -133,8 +129,6 @@ def plan_work(
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
-    elif together > 1:
-        piece, row_block = _side_by_side(tiles, rows.blocks, together)
     else:
         end = np.minimum(pieces.end, -(-keys // TILE)[pieces.sequence])
         work = np.maximum(end - pieces.first, 0)
@@ -174,17 +168,6 @@ def _check_together(together: int, *, apart: bool) -> None:
             f"together={together} with split_keys or persistent blocks",
             hint="blocks put even parts together",
         )
-
-
-def _side_by_side(tiles: Ints, row_blocks: Ints, together: int) -> tuple[Ints, Ints]:
-    """The piece and the row block of each item: all parts of a row block after each other, those
-    of the longest sequences first."""
-    order = np.argsort(-tiles, kind="stable")
-    each = row_blocks[order]
-    sequence, row_block = np.repeat(order, each), within(each)
-    parts = np.arange(together)
-    piece = (sequence[:, None] * together + parts).ravel()
-    return piece, np.repeat(row_block, together)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
