@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import B200_SMS, HOPPER, MI355X_CUS, Unit
@@ -104,7 +105,7 @@ B200 = Costs(start=4.2, crowd=(), pair=0.0, loop=0.0, merge=1.5, part=64 * 512 *
 
 def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
-    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+    rows = item_rows(config)
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.few:
         costs = FEW if config.cache_dtype == "bf16" else FEW_E4M3
