@@ -65,14 +65,22 @@ def signature(
 
 
 def decode_signature(
-    k: MlaSparseDecodeConfig, threads: int, *, rows: int | None = ROWS, resident: int = 1
+    k: MlaSparseDecodeConfig,
+    threads: int,
+    *,
+    rows: int | None = ROWS,
+    resident: int = 1,
+    together: bool = False,
 ) -> Signature:
     """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
     times `splits`, the splits of a query after one another. As in prefill, with lengths [batch] of
     lists [batch * q_len] or [batch] `list_stride` apart; positions are laid out like indices,
     `first_position` int32 [batch]; numbers and tensors of the second cache begin with `extra_`. o
     [batch * q_len * H, 512], lse [batch, H, q_len]; with more splits than one partial_o fp32
-    [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units."""
+    [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units. `whole`: 1 where
+    no list is cut, and no length read. `together`: blocks may put the
+    parts of a query together, as many as the argument of that name says; `arrivals` has two words a
+    slot then, zero before and after a call, and the first slot of a query has its state."""
     pools = tuple(
         argument
         for which in (("", "extra_") if k.extra else ("",))
@@ -91,6 +99,7 @@ def decode_signature(
             *(["page_size"] if k.rows == "model1" else []),
             "topk",
             "list_stride",
+            "whole",
         )
     )
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
@@ -105,7 +114,9 @@ def decode_signature(
             ("lse", "pointer:fp32", "write"),
             ("partial_o", "pointer:fp32", "write"),
             ("partial_lse", "pointer:fp32", "write"),
+            *((("arrivals", "pointer:int32@8", "write"),) if together else ()),
             ("splits", "u32", "value"),
+            *((("together", "u32", "value"),) if together else ()),
             *numbers,
             ("scale_log2e", "f32", "value"),
             ("empty_lse", "u32", "value"),
