@@ -141,19 +141,22 @@ class CudaDriver(GpuDriver[Device]):
         with self.current(device):
             self.call("cuFuncSetAttribute", function.handle, which, smem_bytes)
 
-    def dependent_config(
-        self, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem_bytes: int, stream: int
-    ) -> Any:
-        """A launch that may come before the end of the kernel ahead of it in the stream."""
+    def config(self, shape: tuple[int, ...], stream: int, *, dependent: bool) -> Any:
+        """A launch of `shape`: grid, block, bytes of shared memory. `dependent`: it may come before
+        the end of the kernel ahead of it in the stream."""
         api = self.api
-        attribute = api.CUlaunchAttribute()
-        attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
         config = api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
-        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
-        config.sharedMemBytes, config.hStream = smem_bytes, stream
-        config.attrs, config.numAttrs = [attribute], 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = shape[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = shape[3:6]
+        config.sharedMemBytes, config.hStream = shape[6], stream
+        if dependent:
+            kinds = api.CUlaunchAttributeID
+            attribute = api.CUlaunchAttribute()
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        else:
+            config.numAttrs = 0
         return config
 
     def tensor_map(

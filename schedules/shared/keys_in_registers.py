@@ -58,12 +58,12 @@ def keys_in_registers(k, s, stored, operations, rope_last):
         d.load_queries(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
-        d.look_ahead(i + 1, when=not d.places_kept)
         d.convert(i + 1, first)
         d.qk_of(i + 1, first)
         for part in range(1, products):
             d.pv_of(i, part)
         d.convert(i + 1, second)
+        d.look_ahead(i + 1, when=not d.places_kept)
         d.free_values(i + 1, 0)
         d.store_values(i + 1, second)
         d.fetch_after(i + 1, second)

@@ -49,8 +49,17 @@ def test_a_sparse_kernel(name, problem, tmp_path):
     lines, (entry,) = text.split("\n"), report.entries
     for gap in () if limited else entry.unchecked:
         if "are on no path" in gap:
-            (line,) = gap.rpartition(": ")[2].split(", ")
-            assert "trap;" in lines[int(line) - 1]  # behind the loop, for a run that missed its end
+            named = gap.rpartition(": ")[2].removesuffix(", …").split(", ")
+            # behind the loop, for a run that missed its end; and of how many parts are put together
+            # one number after another is compared, of which arguments are found for few
+            atomics = (n for n, line in enumerate(lines) if "atom.acq_rel.gpu" in line)
+            after = next(atomics, len(lines))
+            assert all("trap;" in lines[int(n) - 1] or int(n) > after for n in named)
+        elif "mla_sparse_decode" in name and "depends on data" in gap:
+            # whether a block adds up slices, and how many
+            assert any(one in gap for one in ("`@%these bra ALONE;`", "`@%some bra SLICE;`")), gap
+        elif "mla_sparse_decode" in name and "combinations of branches were left out" in gap:
+            pass  # `together` is not two numbers at once
         else:
             assert "loops of unknown length were followed" in gap, gap
 

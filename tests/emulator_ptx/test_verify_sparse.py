@@ -56,11 +56,12 @@ DECODE = [
 
 
 @pytest.mark.parametrize("fields", DECODE, ids=str)
-@pytest.mark.parametrize("splits", [1, 3])
-def test_decode(fields, splits):
+@pytest.mark.parametrize(("splits", "together"), [(1, 1), (3, 1), (2, 2), (8, 8)])
+def test_decode(fields, splits, together):
     artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields))
     shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields.get("extra") else {}
-    passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=splits, page_size=8, **shape)
+    passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=splits, together=together,
+           page_size=8, **shape)  # fmt: skip
 
 
 WIDE = [

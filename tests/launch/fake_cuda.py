@@ -84,7 +84,8 @@ class FakeApi:
         if name.startswith("cu") and callable(found) and not isinstance(found, type):
             self.calls.append(name)
             if status := self.fails.get(name):
-                return lambda *_: (status, None)[: 1 if name in ("cuInit", "cuLaunchKernel") else 2]
+                alone = name in ("cuInit", "cuLaunchKernelEx")
+                return lambda *_: (status, None)[: 1 if alone else 2]
         return found
 
     def cuInit(self, flags: int) -> Any:
@@ -147,15 +148,15 @@ class FakeApi:
         self.kept.append(data)
         return OK, SimpleNamespace(getPtr=lambda: ctypes.addressof(data))
 
-    def cuLaunchKernel(self, function: Any, *arguments: Any) -> Any:
-        *shape, smem, stream, parameters, _ = arguments
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: int, _: Any) -> Any:
         pointers = (ctypes.c_void_p * len(self.parameters)).from_address(parameters)
         self.launches.append(
             {
-                "grid": tuple(shape[:3]),
-                "block": tuple(shape[3:]),
-                "smem": smem,
-                "stream": stream,
+                "grid": (config.gridDimX, config.gridDimY, config.gridDimZ),
+                "block": (config.blockDimX, config.blockDimY, config.blockDimZ),
+                "smem": config.sharedMemBytes,
+                "stream": config.hStream,
+                "attributes": config.attrs[: config.numAttrs] if config.numAttrs else [],
                 "context": self.contexts[-1],
                 "aligned": pointers[0] % 64 == 0,
                 "arguments": [
@@ -164,15 +165,6 @@ class FakeApi:
                 ],
             }
         )
-        return (OK,)
-
-    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: int, _: Any) -> Any:
-        self.cuLaunchKernel(
-            function, config.gridDimX, config.gridDimY, config.gridDimZ,
-            config.blockDimX, config.blockDimY, config.blockDimZ,
-            config.sharedMemBytes, config.hStream, parameters, 0,
-        )  # fmt: skip
-        self.launches[-1]["attributes"] = config.attrs[: config.numAttrs]
         return (OK,)
 
     def cuGetErrorString(self, status: Any) -> Any:

@@ -124,7 +124,7 @@ def test_a_prepared_launch_only_launches(api: FakeApi, torch: SimpleNamespace) -
         "cuCtxGetCurrent",
         "cuCtxPushCurrent",
         "cuCtxPopCurrent",
-        "cuLaunchKernel",
+        "cuLaunchKernelEx",
     }
 
 
@@ -254,7 +254,7 @@ def test_tensors_it_cannot_take(
         ),
         ({"devices": 0}, MissingError, "no GPU 0: this machine has 0"),
         (
-            {"cuLaunchKernel": CUresult.CUDA_ERROR_INVALID_VALUE},
+            {"cuLaunchKernelEx": CUresult.CUDA_ERROR_INVALID_VALUE},
             LaunchFailed,
             r"refuses to launch \(3, 2, 1\) blocks of \(128, 1, 1\) threads .*INVALID_VALUE",
         ),
@@ -286,7 +286,7 @@ def test_a_cta_pair_of_blackwell(torch: SimpleNamespace) -> None:
     ]
     assert grids == [(2, 1, 1), (2, 1, 1), (4, 1, 1)]
     assert [told["grid"] for told in api.launches] == grids
-    assert all("attributes" not in told for told in api.launches)
+    assert not any(told["attributes"] for told in api.launches)
     assert all(encoded[5] == [64, 1] for encoded in api.maps)
 
 

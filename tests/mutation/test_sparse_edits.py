@@ -48,7 +48,11 @@ HELD = {
     "operands of products that run": (r"wgmma\.wait_group\.sync\.aligned [12];", "", FINDING),
     "queries in the order of memory": (r"xor\.b32 %at, %t, 1;", "xor.b32 %at, %t, 2;", WRONG),
     "only the first tile": (
-        r"(setp\.lt\.and\.u32 %there\d, %next, )%stop0", r"\g<1>0", WRONG
+        r"(setp\.lt\.and\.u32 %found\d, %next, )%stop0", r"\g<1>0", WRONG
+    ),
+    "the next tile's rows for this one's": (r"mov\.pred %seen\d, %found\d;", "", WRONG),
+    "columns of bf16 as they lie": (
+        r"mul\.rn\.bf16x2 (%a\d+), %raw\d+, %one;", r"mov.b32 \1, %raw64;", WRONG
     ),
     "another scale of columns": (r"add\.u32 %t, %t, 3;", "add.u32 %t, %t, 2;", WRONG),
     "columns of other lanes": (
@@ -94,6 +98,34 @@ def test_an_edit_is_found(name, old, new, seen):
     text, count = re.subn(old, new, artifact.text)
     assert count
     report = verify(replace(artifact, text=text), modes=("latest",), **CALLS[KERNELS[name][0]])
+    assert not report.clean if seen == FINDING else not report.right, report.facts()
+
+
+# Of what puts parts together: sinks, LSE, the count that tells blocks that all parts are there.
+PUT_TOGETHER = {
+    "no sink": (r"mul\.rn\.f32 %other, %other, %left_of;", "", WRONG),
+    "a sink that counts in the other base": (
+        r"mul\.rn\.f32 %sink, %sink, 0f3FB8AA3B;", "", WRONG
+    ),
+    "the LSE of another head": (
+        r"mad\.lo\.u32 %head, %token, 8, %its_row;", "mul.lo.u32 %head, %token, 8;", WRONG
+    ),
+    "a part that is not counted": (
+        r"add\.u64 %old, \[%state\], 1;", "add.u64 %old, [%state], 0;", WRONG
+    ),
+    "whole lists that are cut": (r"setp\.eq\.u32 %cut, %t, 0;", "setp.ne.u32 %cut, %t, 0;", WRONG),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PUT_TOGETHER)
+def test_an_edit_of_parts_is_found(what: str) -> None:
+    old, new, seen = PUT_TOGETHER[what]
+    artifact = kernel("decode")
+    text, count = re.subn(old, new, artifact.text)
+    assert count
+    shape = {"batch": 2, "topk": 230, "lengths": (230, 5), "splits": 2, "together": 2,
+             "data": "diffuse"}  # fmt: skip
+    report = verify(replace(artifact, text=text), modes=("latest",), **shape)
     assert not report.clean if seen == FINDING else not report.right, report.facts()
 
 

@@ -116,7 +116,7 @@ def test_the_second_call_only_launches(kernel: MlaDecodeKernel, api: FakeApi) ->
     again = plan.run(**tensors, scale=0.25, out=out, lse=lse)
     assert again == (out, lse)
     assert set(api.calls) <= {
-        "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernel"
+        "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernelEx"
     }  # fmt: skip
     assert api.launches[-1]["arguments"] == first["arguments"]
     assert api.launches[-1]["grid"] == first["grid"]

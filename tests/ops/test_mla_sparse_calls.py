@@ -10,10 +10,11 @@ import pytest
 from sparse_calls import alone, artifact, given, kernel, right
 
 from mlagen.attention.latent.call_tensors import HostMemory
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.kept import Kept
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
-from mlagen.families.mla_sparse.splits import merges, split_count
+from mlagen.families.mla_sparse.splits import merges, parts_of, split_count
 from mlagen.launch import LaunchReport
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -76,21 +77,43 @@ def test_decode(fields: dict[str, Any], splits: int) -> None:
     made, inputs = decode(fields, page_size=32, layers=2)
     run = made.run(**given(inputs, splits=splits))
     right(made, inputs, (run.output, run.lse), splits)
-    assert run.reports[0].grid[0] == 4 * splits and len(run.reports) == splits
+    assert run.reports[0].grid[0] == 4 * splits and len(run.reports) == 1
 
 
 def test_splits_follow_from_the_shape() -> None:
-    """Two blocks an SM, and a merge where keys are split; none without a kernel that merges."""
+    """Two blocks an SM, which put parts together, or leave them to a kernel that merges where there
+    is one."""
     made, inputs = decode({"num_heads": 8}, topk=300, lengths=None)
-    out, lse = made(**given(inputs))
-    right(made, inputs, (out, lse), splits=5)
-    assert [r.grid[0] for r in made.run(**given(inputs)).reports] == [10, 4]
+    for call, splits, grids in (
+        ({}, 4, [8]), ({"together": 1}, 5, [10, 4]), ({"splits": 3}, 3, [6, 2]),
+        ({"splits": 2}, 2, [4]), ({"together": 2}, 2, [4]),
+    ):  # fmt: skip
+        run = made.run(**given(inputs, **call))
+        right(made, inputs, (run.output, run.lse), splits=splits)
+        assert [report.grid[0] for report in run.reports] == grids
     single = alone("decode", num_heads=8)
     run = single.run(**given(inputs))
-    assert len(run.reports) == 1 and run.reports[0].grid[0] == 2
-    right(single, inputs, (run.output, run.lse))
-    with pytest.raises(ConfigError, match="splits=2: this kernel has no merge kernel beside it"):
-        single(**given(inputs, splits=2))
+    assert [report.grid[0] for report in run.reports] == [8]
+    right(single, inputs, (run.output, run.lse), splits=4)
+    with pytest.raises(ConfigError, match="splits=3: this kernel has no merge kernel beside it"):
+        single(**given(inputs, splits=3))
+    for wrong in ({"splits": 4, "together": 2}, {"together": 3}):
+        with pytest.raises(ConfigError, match=f"together={wrong['together']} of splits="):
+            made(**given(inputs, **wrong))
+    many, inputs = decode({"num_heads": 70}, batch=1, topk=130, lengths=None)
+    with pytest.raises(ConfigError, match="together=2: blocks of this kernel put no parts"):
+        many(**given(inputs, together=2))
+
+
+def test_parts_that_are_put_together_again() -> None:
+    """What tells the parts of a call that they have come is as it was before: another call of the
+    same kernel, of more parts, is right, too, and so is one without keys."""
+    made, inputs = decode({"num_heads": 16, "rows": "v32"}, topk=300, lengths=(300, 0))
+    for splits in (2, 4, 2, 3, 4):
+        run = made.run(**given(inputs, splits=splits))
+        right(made, inputs, (run.output, run.lse), splits=splits)
+    infinite = made.run(**given(inputs, splits=4, empty_lse="+inf"))
+    assert np.isposinf(infinite.lse[1]).all() and not np.isinf(infinite.lse[0]).any()
 
 
 def test_decode_of_many_heads() -> None:
@@ -119,6 +142,25 @@ def test_split_count(queries: int, tiles: int) -> None:
         assert each > 1 or queries * count <= 132  # an SM a part of one tile
     else:
         assert queries > 132 or tiles == 1 or (tiles == 2 and queries > 66)
+
+
+@pytest.mark.parametrize("queries", [1, 3, 8, 24, 48, 66, 131, 132, 133, 264, 1000])
+@pytest.mark.parametrize("tiles", [1, 2, 3, 7, 32, 33, 128])
+def test_parts_that_blocks_put_together(queries: int, tiles: int) -> None:
+    """All of them run at once, none of a list that is long enough is empty, and where there is no
+    merge kernel none is left to it."""
+    for merged in (True, False):
+        for heads in (8, 32):
+            count, together = parts_of(
+                queries, tiles, 132, 2, merges=merged, blocks=True, heads=heads, rows="v32"
+            )
+            assert count == 1 or queries * count <= 264
+            assert count <= tiles
+            assert together in (count, 1) and (together == count or merged)
+            assert together == count or (count > 16 and heads == 8)
+            assert together in TOGETHER
+            assert count > 1 or queries > 66 or tiles <= 2
+    assert parts_of(queries, tiles, 132, 2, merges=False, blocks=False, heads=8) == (1, 1)
 
 
 @pytest.mark.parametrize("heads", [5, 64, 70, 128])
@@ -221,12 +263,12 @@ def test_queries_without_keys(which: str) -> None:
         assert all((x == -np.inf).all() for x in most)
 
 
-@pytest.mark.parametrize("splits", [1, 2])
-def test_prepared_calls_give_the_same_bits(splits: int) -> None:
+@pytest.mark.parametrize("call", [{"splits": 1}, {"splits": 2}, {"splits": 2, "together": 1}])
+def test_prepared_calls_give_the_same_bits(call: dict[str, int]) -> None:
     made, inputs = decode({"num_heads": 8, "rows": "v32"})
-    first = made(**given(inputs, splits=splits))
-    prepared = made.prepare(**given(inputs, splits=splits))
-    assert len(prepared.launches) == splits and prepared.max_logits is None
+    first = made(**given(inputs, **call))
+    prepared = made.prepare(**given(inputs, **call))
+    assert len(prepared.launches) == len(call) and prepared.max_logits is None
     for _ in range(2):
         prepared.output[...] = np.nan
         prepared()
@@ -282,9 +324,9 @@ def test_a_merge_with_sinks() -> None:
         ({"sink": None, "empty_lse": "+inf"}, None),
     ):
         launcher.calls.clear()
-        made(**given(inputs, splits=2, **changes))
+        made(**given(inputs, splits=3, **changes))
         (_, own, numbers, sizes), (_, tensors, scalars, _) = launcher.calls
-        assert sizes == {"blocks": 4} and numbers["splits"] == 2
+        assert sizes == {"blocks": 6} and numbers["splits"] == 3
         assert tensors["partial_o"] is own["partial_o"] and scalars["lse_stride"] == 1
         if "sink" in tensors:
             assert tensors["sink"] is own["sink"]

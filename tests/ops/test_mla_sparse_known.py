@@ -22,8 +22,7 @@ from mlagen.launch import CudaLauncher
 from mlagen.launch.cuda_driver import CudaDriver
 
 PLACES = count(1 << 20, 1 << 20)
-LAUNCHING = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernel",
-             "cuLaunchKernelEx"}  # fmt: skip
+LAUNCHING = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernelEx"}
 
 
 class Tensor(TorchTensor):

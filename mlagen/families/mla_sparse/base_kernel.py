@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -132,6 +132,7 @@ class MlaSparseKernel:
         self._unit = unit_of(manifest)
         self._kept: dict[str, Kept] = {}
         self._sms: dict[str, int] = {}
+        self._streams: dict[int, Callable[[], int]] = {}
         self._known = KnownCalls()
         self._prepares = isinstance(self.launcher, GpuLauncher)
         self._maker: OutputMaker | None = None
@@ -276,11 +277,14 @@ class MlaSparseKernel:
             call = SparseCall(call.tensors, outputs, *call[2:])
         else:
             looked_at += outputs
+        device = q.get_device()
+        if (stream := self._streams.get(device)) is None:
+            stream = self._streams[device] = torch_stream(torch, device)
         try:
             key = (
                 *[None if x is None else x.data_ptr() for x in call.tensors],
                 *[None if x is None else x.data_ptr() for x in outputs],
-                made, call.scales, call.empty_lse, call.splits, call.split_keys, stream_of(q),
+                made, *call[2:], stream(),
             )  # fmt: skip
         except AttributeError:  # another library's tensor
             return None, None, call

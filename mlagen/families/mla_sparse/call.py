@@ -26,6 +26,7 @@ class SparseCall(NamedTuple):
     checked: bool
     splits: int | None = None
     split_keys: int | None = None
+    together: int | None = None
 
 
 def prefill_call(
@@ -70,6 +71,7 @@ def decode_call(
     q_scale: float = 1.0,
     splits: int | None = None,
     split_keys: int | None = None,
+    together: int | None = None,
     out: Any = None,
     lse: Any = None,
     empty_lse: str = "-inf",
@@ -81,7 +83,7 @@ def decode_call(
         extra_indices, extra_topk_length, extra_kv_scales,
     )  # fmt: skip
     scales = (scale, kv_scale, q_scale)
-    return SparseCall(tensors, (out, lse), scales, empty_lse, checked, splits, split_keys)
+    return SparseCall(tensors, (out, lse), scales, empty_lse, checked, splits, split_keys, together)
 
 
 takes_prefill = taking(prefill_call)  # a method of a `SparseCall` as one of its arguments

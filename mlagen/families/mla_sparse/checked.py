@@ -84,7 +84,10 @@ def checked(config: Config, names: tuple[str, ...], call: SparseCall) -> Checked
         _check_side(f"{prefix}kv_scales", config, given, side)
         lists, topk = f"{prefix}indices", int(given[f"{prefix}indices"].shape[-1])
         tensors[lists], stride = laid_lists(lists, given[lists], _lists(config, rows))
-        numbers |= {f"{prefix}topk": topk, f"{prefix}list_stride": stride}
+        whole = int(f"{prefix}topk_length" not in given)
+        numbers |= {
+            f"{prefix}topk": topk, f"{prefix}list_stride": stride, f"{prefix}whole": whole
+        }  # fmt: skip
         tiles += -(-topk // TILE)
         _small(f"{prefix}topk_length", given, (rows[:1], "int32"))
     _positions(config, tensors, rows, int(numbers["list_stride"]), int(numbers["topk"]))

@@ -28,6 +28,7 @@ class Kept:
         self._zeros: dict[int, Any] = {}
         self._merges: dict[tuple[int, ...], Any] = {}
         self._spaces: dict[Any, Workspace] = {}
+        self._arrivals: dict[Any, list[Any]] = {}
 
     def lengths(self, count: int) -> Any:
         """Lengths of at least so many lists, of which all places count."""
@@ -54,6 +55,15 @@ class Kept:
         if key not in self._merges:
             self._merges[key] = self._memory.upload(merges(*key))
         return self._merges[key]
+
+    def arrivals(self, slots: int, stream: Any) -> Any:
+        """Zeros by which the blocks of so many parts tell each other that they have come; they are
+        zeros again after each call."""
+        own = self._arrivals.setdefault(stream, [])  # older ones stay: prepared calls know them
+        if not own or int(own[-1].shape[0]) < slots:
+            room = 1 << max(slots - 1, 255).bit_length()
+            own.append(self._memory.upload(np.zeros((room, 2), np.int32)))
+        return own[-1]
 
     def partials(self, slots: int, rows: int, stream: Any) -> dict[str, Any]:
         """Room for what parts leave of so many rows. Calls of one stream come one after the other

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
@@ -26,8 +27,10 @@ from mlagen.families.mla_sparse.paging import split_numbers
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import (
     blocks_an_sm,
+    check_together,
     groups_of,
-    split_count,
+    parts_of,
+    puts_together,
     split_every,
 )
 from mlagen.family import Builder
@@ -128,9 +131,10 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         `out` [batch, q_len, H, 512] bf16 and `lse` [batch, H, q_len] fp32. `splits`: parts that the
         keys of each query are divided into; without it, as many as shapes and SMs suggest.
         `split_keys`: instead of it, as many as lists have so many keys, a multiple of 64: then a
-        query's bits depend on its own lists and their extents, and on no batch and no GPU. Calls of
-        one stream share the room that parts are left in: two that may run at the same time take two
-        streams.
+        query's bits depend on its own lists and their extents, and on no batch and no GPU.
+        `together`: the blocks of up to 32 heads put parts together without a second launch where
+        they are a power of two up to 32; 1: the merge kernel does. Calls of one stream share the
+        room that parts are left in: two that may run at the same time take two streams.
         """
         return self._run(call)
 
@@ -145,13 +149,19 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     ) -> list[tuple[Artifact, dict[str, Any]]]:
         rows = self._unit.rows
         units = found.queries * groups_of(self.config.num_heads, rows)
-        splits = self._splits(call, found, units)
-        parts = kept.partials(units * splits if splits > 1 else 1, rows, stream_of(tensors["q"]))
+        splits, together = self._splits(call, found, units)
+        slots = units * splits if splits > 1 else 1
+        stream = stream_of(tensors["q"])
+        parts = kept.partials(slots, rows, stream)
         tensors |= parts
-        numbers = {**found.numbers, **split_numbers(splits)}
+        numbers = {**found.numbers, **split_numbers(splits), "together": 0}
+        if together > 1:
+            tensors["arrivals"], numbers["together"] = kept.arrivals(slots, stream), together
+        elif puts_together(self.artifact):
+            tensors["arrivals"] = kept.arrivals(1, stream)
         sizes = {"blocks": units * splits, "units": units, "splits": splits}
         own = self._own(tensors, numbers, sizes)
-        if splits == 1:
+        if splits == together:
             return [own]
         heads, q_len = self.config.num_heads, self.config.q_len
         # The merge without sinks writes -inf for a query without keys.
@@ -170,27 +180,41 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         }  # fmt: skip
         return [own, (second, merge)]
 
-    def _splits(self, call: SparseCall, found: Checked, units: int) -> int:
-        """Parts of each query's keys."""
-        asked = call.splits
+    def _splits(self, call: SparseCall, found: Checked, units: int) -> tuple[int, int]:
+        """Parts of each query's keys, and how many of them their blocks put together: all, or 1,
+        where the merge kernel does."""
+        splits, together = call.splits, call.together
         if call.split_keys is not None:
-            asked = split_every(call.split_keys, found.tiles, asked)
-        if asked is None:
-            if self._build is None:
-                return 1
-            sms, threads = self._sms_of(call.tensors[0]), self.artifact.manifest.block[0]
-            return split_count(units, found.tiles, sms, blocks_an_sm(threads))
-        if not 1 <= asked <= found.tiles:
+            splits = split_every(call.split_keys, found.tiles, splits)
+        blocks, merges = puts_together(self.artifact), self._build is not None
+        if together not in (None, 1) and not blocks:
             raise ConfigError(
-                f"splits={asked} of lists of {found.tiles} tiles of 64 keys",
+                f"together={together}: blocks of this kernel put no parts together",
+                hint="kernels of few heads on Hopper do",
+            )
+        if splits is None and together in (None, 1):
+            sms, threads = self._sms_of(call.tensors[0]), self.artifact.manifest.block[0]
+            return parts_of(
+                units, found.tiles, sms, blocks_an_sm(threads), merges=merges,
+                blocks=blocks and together is None, heads=self.config.num_heads,
+                rows=self.config.rows,
+            )  # fmt: skip
+        splits = together if splits is None else splits
+        assert splits is not None
+        if not 1 <= splits <= found.tiles:
+            raise ConfigError(
+                f"splits={splits} of lists of {found.tiles} tiles of 64 keys",
                 hint=f"splits is in 1 .. {found.tiles}, or left out",
             )
-        if asked > 1 and self._build is None:
+        if together is None:
+            together = splits if blocks and splits in TOGETHER else 1
+        check_together(together, splits)
+        if splits > together and not merges:
             raise ConfigError(
-                f"splits={asked}: this kernel has no merge kernel beside it",
+                f"splits={splits}: this kernel has no merge kernel beside it",
                 hint=f"mlagen.build('{self.artifact.manifest.kernel}', ..) brings it",
             )
-        return asked
+        return splits, together
 
     def _merge_artifact(self, *, sink: bool) -> Artifact:
         if sink not in self._merges:

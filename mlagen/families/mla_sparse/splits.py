@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32, merge_table
+from mlagen.artifact import Artifact
+from mlagen.attention.latent.split_work import BLOCK_ROWS, TOGETHER, Ints32, merge_table
 from mlagen.errors import ConfigError
 
 TILE = 64
 WARPGROUP = 128  # threads
+FEW_HEADS = 16  # of a query: more take longer to multiply than their keys to come
+WHOLE_ROWS = ("e4m3", "v32")  # that are converted and need nothing beside them
 
 
 def groups_of(heads: int, rows: int = BLOCK_ROWS) -> int:
@@ -62,6 +65,64 @@ def split_every(keys: int, tiles: int, splits: int | None) -> int:
             f"split_keys={keys}", hint=f"split_keys is a multiple of {TILE}, keys of a part"
         )
     return -(-tiles // (keys // TILE))
+
+
+def parts_of(
+    units: int,
+    tiles: int,
+    sms: int,
+    an_sm: int,
+    *,
+    merges: bool,
+    blocks: bool,
+    heads: int,
+    rows: str = "",
+) -> tuple[int, int]:
+    """Parts of the keys of each unit, and how many of them their blocks put together: all, or 1 for
+    none. As `split_count`; `merges`: whether there is a merge kernel, `blocks`: whether blocks can,
+    of a query of so many `heads` and these `rows`.
+
+    A block an SM; two of them where both have work for a while, which is longer where one block
+    takes the bandwidth of two: few heads, and rows that bring all they need.
+
+    On an H200 (16 heads, top-k 2048, rows of 656 bytes), us in 2, 4, 8 and 16 parts that blocks put
+    together: a batch of 8 takes 43.7, 27.6, 19.9 and 17.7; of 16, 44.4, 28.2, 22.5 and 25.0; of 32,
+    45.7, 32.6, 33.4 and 49.8; of 64, 50.4, 48.0 and 59.8 in 8. Of 1, 15.5 in 16 and 14.1 in 32,
+    13.2 in 32 with the merge kernel: few blocks take longer to add up so many. 32 heads: a batch of
+    4 takes 19.9 in 16 and 22.2 in 32, of 32 48.7 in 4 and 43.4 in 8. A batch of 32 over rows of
+    `rope_aware`, 33.7 in 4 and 32.1 in 8; of bf16, 39.4 and 36.8; of e4m3, 29.4 and 30.0.
+    """
+    if not blocks:
+        return (split_count(units, tiles, sms, an_sm) if merges else 1), 1
+    few = heads <= FEW_HEADS
+    a_while = 8 if few and rows in WHOLE_ROWS else 4
+
+    def fits(count: int) -> bool:
+        room = sms if few or count < tiles else sms // 2
+        return count <= tiles and units * count <= room
+
+    count = max(n for n in TOGETHER if n == 1 or fits(n))
+    twice, each = 2 * count, tiles // (2 * count)
+    if twice in TOGETHER and units * twice <= sms * an_sm and each >= a_while:
+        count = twice
+    if count == TOGETHER[-1] and merges and few:
+        return split_count(units, tiles, sms, an_sm), 1
+    return count, count
+
+
+def check_together(together: int, splits: int) -> None:
+    """ConfigError unless blocks can put so many parts of a query together: all of them, or none
+    (1)."""
+    if together != 1 and (together != splits or together not in TOGETHER):
+        raise ConfigError(
+            f"together={together} of splits={splits}",
+            hint=f"1, or as many as splits, which is then one of {TOGETHER[1:]}",
+        )
+
+
+def puts_together(artifact: Artifact) -> bool:
+    """Whether blocks can put parts together."""
+    return any(arg.name == "arrivals" for arg in artifact.manifest.args)
 
 
 def merges(batch: int, q_len: int, heads: int, splits: int, rows: int = BLOCK_ROWS) -> Ints32:

@@ -25,6 +25,7 @@ from mlagen.attention.latent.order import (
     Order,
     keys_in_registers,
 )
+from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -44,7 +45,7 @@ from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.splits import groups_of
+from mlagen.families.mla_sparse.splits import check_together, groups_of, puts_together
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -82,11 +83,13 @@ def order_of(artifact: Artifact) -> Order:
 
 @dataclass(frozen=True, eq=False)
 class SplitInputs:
-    """Inputs, and how many blocks share a query's keys (decode) or take turns at queries."""
+    """Inputs, and how many blocks share a query's keys (decode) or take turns at queries.
+    `together`: parts of a query that their blocks put together, all of them; 1: none."""
 
     inputs: MlaSparseInputs
     splits: int = 1
     blocks: int = 1
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ class MlaSparseTrial(Trial):
         inputs = self.inputs
         sizes: dict[str, Size] = {"topk": int(inputs.indices.shape[-1])}
         if isinstance(inputs, MlaSparseDecodeInputs):
-            return {"batch": inputs.batch, **sizes, "splits": self.given.splits}
+            more = {"together": self.given.together} if self.given.together > 1 else {}
+            return {"batch": inputs.batch, **sizes, "splits": self.given.splits, **more}
         return {"rows": inputs.tokens, **sizes}
 
     @property
@@ -168,16 +172,22 @@ class MlaSparseTrial(Trial):
         tensors = {
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
+            "arrivals": np.zeros((slots, 2), np.int32),
         }  # fmt: skip
         units = queries * groups
         numbers = {
             **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
-            "empty_lse": EMPTY_LSE,
+            "empty_lse": EMPTY_LSE, "together": self.given.together * (self.given.together > 1),
         }  # fmt: skip
         blocks = {
             "units": units, "blocks": slots if decode else min(self.given.blocks, units),
             "splits": self.given.splits,
         }  # fmt: skip
+        if self.given.together > 1 and not puts_together(artifact):
+            raise ConfigError(
+                f"together={self.given.together}: blocks of this kernel put no parts together",
+                hint="kernels of few heads on Hopper do",
+            )
         args = artifact.manifest.args
         report = launcher.launch(
             artifact,
@@ -189,7 +199,7 @@ class MlaSparseTrial(Trial):
             },
             sizes={each.size: blocks[each.size] for each in artifact.manifest.grid},
         )
-        if self.given.splits > 1:
+        if self.given.splits > self.given.together:
             self._merge(o, lse, partial_o, partial_lse, groups)
         whole = (inputs.batch, inputs.tokens, heads)
         outputs = {"o": o.reshape(*whole, D_V)}
@@ -276,21 +286,23 @@ def _flat(pool: Pool) -> Array:
 def call_numbers(inputs: MlaSparseInputs) -> dict[str, Any]:
     """The numbers of a call by the names of a kernel's arguments."""
     found: dict[str, Any] = {
-        **_pool_numbers("", inputs.pool, inputs.indices),
+        **_pool_numbers("", inputs.pool, inputs.indices, inputs.topk_length),
         "scale_log2e": scale_log2e(inputs.score_scale),
         "kv_scale": inputs.kv_scale,
     }
     if isinstance(inputs, MlaSparseDecodeInputs) and inputs.extra_pool is not None:
         assert inputs.extra_indices is not None
-        found |= _pool_numbers("extra_", inputs.extra_pool, inputs.extra_indices)
+        lengths = inputs.extra_topk_length
+        found |= _pool_numbers("extra_", inputs.extra_pool, inputs.extra_indices, lengths)
     return found
 
 
-def _pool_numbers(prefix: str, pool: Pool, indices: Array) -> dict[str, int]:
+def _pool_numbers(prefix: str, pool: Pool, indices: Array, lengths: Array | None) -> dict[str, int]:
     shape, strides = pool.cache.shape[:2], pool.cache.strides[:2]
     topk = int(indices.shape[-1])
     paging = Paging.of(pool.row, pool.d_qk, (shape[0], shape[1]), (strides[0], strides[1]))
-    return paging.numbers(prefix) | {f"{prefix}topk": topk, f"{prefix}list_stride": topk}
+    numbers = {"topk": topk, "list_stride": topk, "whole": int(lengths is None)}
+    return paging.numbers(prefix) | {prefix + name: one for name, one in numbers.items()}
 
 
 class MlaSparsePrefillKind(Kind):
@@ -342,7 +354,7 @@ class MlaSparseDecodeKind(Kind):
     """Inputs from `mla_sparse_decode_inputs`; `splits` divide a query's keys."""
 
     sizes = ("batch", "topk", "cache_rows", "lengths", "extra_topk", "extra_lengths", "page_size",
-             "layers", "room", "splits")  # fmt: skip
+             "layers", "room", "splits", "together")  # fmt: skip
     lists = ("lengths", "extra_lengths")
     data = tuple(SPARSE_KINDS)
     uneven: ClassVar[Mapping[str, Any]] = {"batch": 2, "topk": 150, "lengths": (150, 3)}
@@ -350,9 +362,10 @@ class MlaSparseDecodeKind(Kind):
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
     ) -> SplitInputs:
-        splits = shape.pop("splits", 1)
+        splits, together = shape.pop("splits", 1), shape.pop("together", 1)
         if splits < 1:
             raise ConfigError(f"splits={splits}", hint="splits is at least 1")
+        check_together(together, splits)
         config = MlaSparseDecodeConfig.from_fields(problem)
         sink = np.random.default_rng(seed).standard_normal(config.num_heads)
         if not config.extra:
@@ -360,7 +373,7 @@ class MlaSparseDecodeKind(Kind):
         made = mla_sparse_decode_inputs(
             config, data=data, seed=seed, sink=sink.tolist(), **_listed(shape)
         )
-        return SplitInputs(made, splits=splits)
+        return SplitInputs(made, splits=splits, together=together)
 
     def trial(self, inputs: MlaSparseDecodeInputs | SplitInputs) -> MlaSparseTrial:
         given = inputs if isinstance(inputs, SplitInputs) else SplitInputs(inputs)
@@ -378,9 +391,21 @@ class MlaSparseDecodeKind(Kind):
                                "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
+                *_together(artifact),
                 *_by_tiles(artifact, "batch"),
             )
         )  # fmt: skip
+
+
+def _together(artifact: Artifact) -> tuple[Call, ...]:
+    """Parts that are put together, of each number that the text has code for: some have a tile,
+    some have none, and so have all of a query. Scores are small, so that sinks count."""
+    if not puts_together(artifact):
+        return ()
+    shape = {"batch": 2, "topk": 4 * TILE + 4, "lengths": (4 * TILE + 4, 5)}
+    return tuple(
+        Call("diffuse", {**shape, "splits": count, "together": count}) for count in TOGETHER[1:]
+    )
 
 
 def covering_lengths(most: int, tile: int = TILE) -> tuple[int, ...]:

@@ -43,6 +43,11 @@ class RowForm:
         return column if column < self.latent else self.rope_at + 2 * (column - self.latent)
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes from a row's first number to behind its last one."""
+        return max(self.latent, self.rope_at + 2 * self.rope)
+
+    @property
     def words(self) -> int:
         """Registers that a thread holds a row's numbers in."""
         return 4 * self.boxes + 8 * self.rope_boxes

@@ -278,13 +278,6 @@ class FewRows(KeysAsRows):
         held = tuple(Value(self.cache[n].name, tile) for n in self._valued)
         self._record("zero_tail", tile, uses=held, defines=held, joins=True, guarded=True)
 
-    def finish(self) -> None:
-        """Store O / l and LSE; of a part to a slot, and where its item says so, put the parts of a
-        row block together."""
-        room = self.parts.rooms[self.math.name]
-        self._record("finish", None, uses=(Value("O"), Value("l")), joins=True,
-                     defines=(Value(room.name),))  # fmt: skip
-
     def pv_all(self, tile: Tile) -> None:
         """O^T += V^T P^T, a group for the columns of each barrier."""
         for n in self._valued:

@@ -22,6 +22,7 @@ from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.form import Form
+from mlagen.attention.latent.sm_90a.parts import Parts, parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
 from mlagen.dsl import (
     Access,
@@ -59,6 +60,7 @@ class KeysAsRows:
     rows of e4m3, of the form `stored`)."""
 
     held = False  # whether scores take keys from registers
+    parts: Parts | None = None  # that blocks put together
     slots = 1  # tiles of keys in SMEM
 
     def __init__(
@@ -79,13 +81,17 @@ class KeysAsRows:
         self.rows = self._query_rows()
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self._tiles(s)
+        if form.operands.get("together"):
+            tiles = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+            self.parts = parts_over(s, tiles, self.rows, k.d_v, math)
         self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
-            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
+            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "seen": (),
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR), "slots": self.slots,
+            "parts": self.parts, "item_rows": k.num_heads, "looks_ahead": self.looks_ahead,
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
             **own_registers(s, form),
@@ -159,11 +165,26 @@ class KeysAsRows:
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
         """Those that a thread has several of."""
+        later = [
+            ("next_key", ".b32", 2, "the same of the tile after it"),
+            ("next_place", ".b32", self.fetched, "rows of that tile that this thread fetches"),
+        ]
         return [
             ("place", ".b32", self.fetched, "rows of the next tile that this thread fetches"),
             ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
             *self._scale_registers(),
+            *(later if self.looks_ahead else []),
         ]
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether lists are loaded a tile before they are used: where rows of e4m3 are loaded to
+        registers, whoever waits for a list that was just asked for waits for rows, too. Scales of
+        rows, positions and second lists leave no registers for it."""
+        if not self.stored or self.held or self.stored.scales == "key":
+            return False
+        asked = self.form.operands
+        return bool(asked.get("decode") and not (asked.get("causal") or asked.get("extra")))
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
         """Those that say where keys are."""
@@ -289,8 +310,12 @@ class KeysAsRows:
                      defines=(Value(self.warps.name), Value("l")))  # fmt: skip
 
     def finish(self) -> None:
-        """Store O / l, LSE and maxima."""
-        self._record("finish", None, uses=(Value("O"), Value("l")))
+        """Store O / l, LSE and maxima; of a part to a slot, which blocks may put together."""
+        more: dict[str, Any] = {}
+        if self.parts:
+            rooms = tuple(Value(room.name) for room in self.parts.rooms.values())
+            more = {"joins": True, "defines": rooms}
+        self._record("finish", None, uses=(Value("O"), Value("l")), **more)
 
     # ---- templates --------------------------------------------------------------------------
 

@@ -62,12 +62,29 @@ class KeysInRegisters(KeysAsRows):
         found["a"] = s.names("a")
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
-            ("there", ".pred", OWN_KEYS, "whether they are rows"),
+            ("found", ".pred", OWN_KEYS, "whether they are rows"),
+            ("seen", ".pred", OWN_KEYS, "whether those of this tile are"),
+            *self._next_registers(),
         ):
             found[name] = s.named(name, type, count, why)
         why = "where this lane's part of a row lies in 64 keys of 64 columns"
         found["lane_at"] = s.named("lane_at", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
+        return found
+
+    def _more_registers(self) -> list[tuple[str, str, int, str]]:
+        more = super()._more_registers()
+        return [one for one in more if one[0] != "key"]
+
+    def _next_registers(self) -> list[tuple[str, str, int, str]]:
+        """What scores and P of the next tile's keys need besides the rows themselves. It is loaded
+        with the rows: whatever is loaded later ptxas makes wait for them, too."""
+        assert self.stored
+        found = []
+        if self.stored.scales == "key":
+            found.append(("next_sigma", ".f32", OWN_KEYS, "scales of the next tile's two keys"))
+        if self.form.operands["causal"]:
+            found.append(("next_where", ".b32", OWN_KEYS, "positions of the next tile's two keys"))
         return found
 
     @property
@@ -84,7 +101,7 @@ class KeysInRegisters(KeysAsRows):
         return sorted(values[part * each : (part + 1) * each])
 
     def converted(self, box: int) -> bool:
-        """Whether columns are e4m3; the others are bf16 in memory, and operands as they are."""
+        """Whether columns are e4m3; the others are bf16 in memory."""
         assert self.stored
         return box < self.stored.boxes
 
@@ -96,11 +113,10 @@ class KeysInRegisters(KeysAsRows):
         assert self.stored
         parts: list[str] = []
         for box in self.boxes:
-            parts += [f"convert {box}"] if self.converted(box) else []
-            parts.append(f"qk {box}")
+            parts += [f"convert {box}", f"qk {box}"]
             parts += [f"store_values {box}"] if self.valued(box) else []
             parts.append(f"fetch {box}")
-        parts += ["fetch_scales"] if self.stored.scales == "blocks" else []
+        parts += ["fetch_scales"] if self._more_than_rows else []
         early, late = (parts, []) if self.places_kept else ([], parts)
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
@@ -134,16 +150,21 @@ class KeysInRegisters(KeysAsRows):
         )  # fmt: skip
 
     def fetch_scales(self, tile: Tile) -> None:
-        """Load the scales of the columns of the tile after `tile`, where they have some."""
-        assert self.stored
-        if self.stored.scales == "blocks":
+        """Load what the tile after `tile` needs besides its rows: scales, of columns or of keys,
+        and positions."""
+        if self._more_than_rows:
             self._record("fetch_scales", tile)
+
+    @property
+    def _more_than_rows(self) -> bool:
+        assert self.stored
+        return self.stored.scales == "blocks" or bool(self._next_registers())
 
     @property
     def places_kept(self) -> bool:
         """Whether scales lie elsewhere than rows: then it takes places of rows to load them."""
         assert self.stored
-        return self.stored.scales == "blocks" and self.stored.scales_at is None
+        return self.stored.scales != "none" and self.stored.scales_at is None
 
     def look_ahead(self, tile: Tile, *, when: bool) -> None:
         """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
@@ -153,13 +174,14 @@ class KeysInRegisters(KeysAsRows):
     # ---- a tile -----------------------------------------------------------------------------
 
     def convert(self, tile: Tile, box: int) -> None:
-        """Make operand A of 64 columns of e4m3: bf16, times the scales that columns have."""
-        if self.converted(box):
-            self._record(
-                "convert", tile, of=str(box), template="fragments", numbers=self._numbers(box),
-                box=box, a=self._operands(box), uses=(Value(self._raw(box)),),
-                defines=(Value(self._operand(box)),),
-            )  # fmt: skip
+        """Make operand A of 64 columns: bf16, times the scales that columns have. Those that are
+        bf16 in memory are only put in order: an operand has its two keys' numbers in turn."""
+        self._record(
+            "convert", tile, of=str(box), numbers=self._numbers(box), box=box,
+            template="fragments" if self.converted(box) else "order_fragments",
+            a=self._operands(box), uses=(Value(self._raw(box)),),
+            defines=(Value(self._operand(box)),),
+        )  # fmt: skip
 
     def qk_of(self, tile: Tile, box: int) -> None:
         """S^T += K Q^T over 64 columns; the first ones set it."""
@@ -217,19 +239,15 @@ class KeysInRegisters(KeysAsRows):
         return f"raw {box}"
 
     def _operand(self, box: int) -> str:
-        """What operand A of 64 columns is called: columns of bf16 are what was loaded."""
-        return f"a {self._turn(box)}" if self.converted(box) else self._raw(box)
+        """What operand A of 64 columns is called."""
+        return f"a {self._turn(box)}"
 
     def _turn(self, box: int) -> int:
-        """The registers that 64 columns of e4m3 have as an operand."""
-        converted = [other for other in self.boxes if self.converted(other)]
-        return converted.index(box) % (len(self.supply["a"]) // FRAGMENT)
+        """The registers that 64 columns have as an operand."""
+        return self.boxes.index(box) % (len(self.supply["a"]) // FRAGMENT)
 
     def _operands(self, box: int) -> list[list[str]]:
         """Operand A of four steps: two keys' columns, then the two next columns of both."""
-        if not self.converted(box):
-            upper, lower = self._numbers(box)["words"]
-            return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
         first = FRAGMENT * self._turn(box)
         a = self.supply["a"][first : first + FRAGMENT]
         return [a[n : n + 4] for n in range(0, FRAGMENT, 4)]

@@ -57,12 +57,14 @@ BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "fin
 BY_HELD_KEYS = {
     **BY_KEYS,
     **_templates(
-        "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_ahead"
+        "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_up",
+        "look_ahead",
     ),
     **{
         name: f"keys_in_registers/{name}.ptx.j2"
         for name in (
-            "spread_queries", "fragments", "qk_registers", "free_values", "store_values"
+            "spread_queries", "fragments", "order_fragments", "qk_registers", "free_values",
+            "store_values",
         )
     },
 }  # fmt: skip
@@ -161,7 +163,7 @@ def decode_by_keys(
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
-        decode_signature(k, math.threads, rows=rows, resident=2),
+        decode_signature(k, math.threads, rows=rows, resident=2, together=True, whole=True),
         DECODE_SYMBOL,
         templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=(
@@ -170,7 +172,7 @@ def decode_by_keys(
             *(EXTRA if k.extra else ()),
             *((*CAUSAL, WHERE) if k.causal else ()),
         ),
-        operands=_decoding(k),
+        operands={**_decoding(k), "together": True},
     )
     return kind(_listed(k), s, math, form, row_form(k), **more)
 
@@ -185,7 +187,7 @@ def decode_by_queries(
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query."""
     form = Form(
-        decode_signature(k, s.roles[-1].warps.stop * 32),
+        decode_signature(k, s.roles[-1].warps.stop * 32, whole=True),
         DECODE_SYMBOL,
         templates=BY_FEEDER if row_form(k) else BY_QUERIES,
         registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
