@@ -72,7 +72,6 @@ def decode_signature(
     resident: int = 1,
     clusters: int = 1,
     together: bool = False,
-    whole: bool = False,
 ) -> Signature:
     """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
     times `splits`, the splits of a query after one another; `clusters` of them are a CTA cluster,
@@ -80,8 +79,8 @@ def decode_signature(
     lists [batch * q_len] or [batch] `list_stride` apart; positions are laid out like indices,
     `first_position` int32 [batch]; numbers and tensors of the second cache begin with `extra_`. o
     [batch * q_len * H, 512], lse [batch, H, q_len]; with more splits than one partial_o fp32
-    [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units. `whole`: an
-    argument of that name is 1 where no list is cut, so that no length is read. `together`: blocks
+    [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units. `whole` is
+    1 where no list is cut, so that no length is read. With `together` blocks
     may put the parts of a query together, as many as the argument of that name says; `arrivals` has
     two words a slot then, zero before and after a call, and the first slot of a query has its
     state."""
@@ -98,7 +97,7 @@ def decode_signature(
     numbers = tuple(
         (f"{which}{name}", "u32", "value")
         for which in (("", "extra_") if k.extra else ("",))
-        for name in (*_pool_numbers(k), "topk", "list_stride", *(["whole"] if whole else []))
+        for name in (*_pool_numbers(k), "topk", "list_stride", "whole")
     )
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
     return Signature(

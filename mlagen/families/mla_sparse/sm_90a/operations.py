@@ -163,7 +163,7 @@ def decode_by_keys(
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
-        decode_signature(k, math.threads, rows=rows, resident=2, together=True, whole=True),
+        decode_signature(k, math.threads, rows=rows, resident=2, together=True),
         DECODE_SYMBOL,
         templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=(
@@ -187,7 +187,7 @@ def decode_by_queries(
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query."""
     form = Form(
-        decode_signature(k, s.roles[-1].warps.stop * 32, whole=True),
+        decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
         templates=BY_FEEDER if row_form(k) else BY_QUERIES,
         registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
