@@ -84,7 +84,8 @@ def constants(entry: Any) -> dict[str, int]:
 
 
 def product(i: Any, known: dict[str, int]) -> dict[str, float]:
-    """Of a tcgen05.mma, of both SMs of a pair together: operations, and bytes that it reads."""
+    """Of a tcgen05.mma, of both SMs of a pair together: operations, two of e4m3 as one of bf16, and
+    bytes that it reads."""
     from mlagen.errors import UnsupportedError
     from mlagen.ptx.syntax import Memory
 
@@ -92,11 +93,11 @@ def product(i: Any, known: dict[str, int]) -> dict[str, float]:
     word = word if isinstance(word, int) else known.get(word)
     if word is None:
         raise UnsupportedError(f"line {i.line}: the text does not tell its instruction descriptor")
-    rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 16
+    rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 32  # bytes
     own = 0 if isinstance(i.operands[1], Memory) else rows  # A in tensor memory is no SMEM
     return {
-        "products": 1, "tensor": 2 * rows * columns * depth,
-        "SMEM of products": (own + columns) * depth * 2,
+        "products": 1, "tensor": rows * columns * depth,
+        "SMEM of products": (own + columns) * depth,
     }  # fmt: skip
 
 
@@ -239,8 +240,15 @@ class Told:
     outside: int
 
 
-def compared(who: str, run: Callable[[int, int], Run], heads: int, fewer: int, more: int) -> Told:
-    """A kernel by two runs."""
+def compared(
+    who: str,
+    run: Callable[[int, int], Run],
+    heads: int,
+    fewer: int,
+    more: int,
+    width: int = D_QK,
+) -> Told:
+    """A kernel by two runs. `width`: columns of a key."""
     first, second = run(heads, fewer), run(heads, more)
     units = (more - fewer) / KEYS
     names = sorted(first.work | second.work)
@@ -248,7 +256,7 @@ def compared(who: str, run: Callable[[int, int], Run], heads: int, fewer: int, m
     blocks = -(-heads // 64)
     clocks = {pipe: per.get(pipe, 0.0) / rate.amount / blocks for pipe, rate in RATES.items()}
     slowest = max(clocks, key=lambda pipe: clocks[pipe])
-    useful = 2 * heads * KEYS * (D_QK + D_V) / RATES["tensor"].amount / blocks
+    useful = 2 * heads * KEYS * (width + D_V) / RATES["tensor"].amount / blocks
     return Told(
         who, heads, per, clocks, slowest, useful / clocks[slowest],
         max(first.error, second.error), first.outside + second.outside,

@@ -25,10 +25,11 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 `arguments=aiter` those of AITER's host code, all of whose query rows it computes.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
+from mlagen.attention.latent.gfx950.sizes import KEYS, SPAN, WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES, rows_of
+from mlagen.families.mla_decode.gfx950.form import rows_of
 from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.shared.e4m3_rows import e4m3_rows

@@ -12,20 +12,29 @@ is on its way. V are the first 512 columns of K, the same bytes. Before the firs
 most of Q to TMEM, so that products need not read it from SMEM again for every tile. One thread
 multiplies, one warp feeds; no wait is placed by hand. Rows of e4m3 are converted by two warpgroups,
 which load a tile to registers before they store the one before it.
+
+More than 64 query rows that share keys are a CTA pair's work, whose schedule is
+`schedules/shared/pages_on_a_cta_pair.py`; with `ctas=1` they are of several blocks.
 """
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
-from mlagen.families.mla_decode.sm_100a.form import as_stored, converted
+from mlagen.families.mla_decode.sm_100a.form import as_stored, converted, on_a_pair
 from mlagen.families.mla_decode.sm_100a.operations import Decode
 from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
+from mlagen.schedules.shared.pages_on_a_cta_pair import pages_on_a_cta_pair
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
 @schedule(problem=MlaDecodeConfig, target="sm_100a")
 def mla_decode_sm100(k, s):
+    ctas = s.choice("ctas", *((2, 1) if on_a_pair(k) else (1,)),
+                    comment="2: a CTA pair multiplies together, 64 query rows in each")  # fmt: skip
     operations = FedDecode if converted(k) else Decode
+    if ctas == 2:
+        pages_on_a_cta_pair(k, s, operations)
+        return
     fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
     feeder = s.role("feeder", **fed)

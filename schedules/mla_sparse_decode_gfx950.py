@@ -5,8 +5,8 @@ to 128 (`schedules/shared/wide_listed_rows.py`), and a part of its keys: those o
 then those of a second one.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
 from mlagen.dsl import schedule
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.form import rows_of
 from mlagen.schedules.shared.fed_rows import fed_rows

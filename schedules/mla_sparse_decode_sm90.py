@@ -8,6 +8,7 @@ that of `schedules/shared/queries_as_rows.py`.
 from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
+    check_products,
     decode_by_keys,
     decode_by_queries,
     row_form,
@@ -18,6 +19,7 @@ from mlagen.schedules.shared.queries_as_rows import queries_as_rows
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_90a")
 def mla_sparse_decode_sm90(k, s):
+    check_products(k)
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:

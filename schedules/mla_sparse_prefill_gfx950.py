@@ -4,8 +4,8 @@ A workgroup has up to 64 heads of a query (`schedules/shared/listed_rows.py`), o
 to 128 (`schedules/shared/wide_listed_rows.py`).
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
 from mlagen.dsl import schedule
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_sparse.gfx950.form import rows_of
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.schedules.shared.fed_rows import fed_rows

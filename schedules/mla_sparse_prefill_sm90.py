@@ -5,9 +5,10 @@ Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`, more tha
 """
 
 from mlagen.dsl import schedule
-from mlagen.errors import UnsupportedError
+from mlagen.families.mla_sparse.checks import check_prefill_rows
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
+    check_products,
     prefill_by_keys,
     prefill_by_queries,
     row_form,
@@ -18,12 +19,8 @@ from mlagen.schedules.shared.queries_as_rows import queries_as_rows
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_90a")
 def mla_sparse_prefill_sm90(k, s):
-    if k.compute == "fp8":
-        raise UnsupportedError(
-            "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "
-            "have them column after column",
-            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
-        )
+    check_products(k)
+    check_prefill_rows(k.rows, "sm_90a")
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:

@@ -29,9 +29,9 @@ def artifact(name: str, fields: Any) -> Any:
     return _artifact(name, tuple(sorted(fields.items())))
 
 
-def kernel(which: str, launcher: Any = None, **fields: Any) -> Any:
-    """A kernel with the one that merges beside it."""
-    return sparse_kernel(artifact(f"mla_sparse_{which}_sm90", fields), launcher, artifact)
+def kernel(which: str, launcher: Any = None, target: str = "sm90", **fields: Any) -> Any:
+    """A kernel with the one that merges beside it; `target`: what names end with."""
+    return sparse_kernel(artifact(f"mla_sparse_{which}_{target}", fields), launcher, artifact)
 
 
 def alone(which: str, **fields: Any) -> Any:

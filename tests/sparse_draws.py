@@ -63,7 +63,7 @@ def problems(draw: Any) -> tuple[str, dict[str, Any]]:
     """`prefill` or `decode`, and the fields of a problem."""
     which = draw(st.sampled_from(["prefill", "decode"]))
     row = draw(
-        st.sampled_from([r for r in FORMATS.values() if which == "decode" or not r.decode_only])
+        st.sampled_from([r for r in FORMATS.values() if which == "decode" or not r.paged_scales])
     )
     fields = {
         "num_heads": draw(st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))),

@@ -1,4 +1,4 @@
-"""Published shapes of sparse prefill over bf16 rows, with their tolerances."""
+"""Published shapes of sparse prefill over bf16 rows, with their tolerances, and of decode."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ ROWS = tuple(batch * rows for batch in (1, 4) for rows in (1, 13, 16, 32, 64))
 CACHE = (8192, 256, 1024)
 SINKS: tuple[float | None, ...] = (None, 1.0, -np.inf, -1e38)
 DATA = ("peaked", "diffuse", "randn")
+# Of decode: places of a list and keys among them, and places of the second cache's list.
+DECODE_LISTS = ((32, 5), (64, 64), (256, 130), (256, 256), (128, 0))
+DECODE_EXTRA = (0, 32, 192)
 # Of O.
 COSINE, MEAN, MOST, FAR, FAR_SHARE = 0.99, 0.01, 0.02, 0.01, 0.0015
 BF16_ROUNDING = 2.0**-9

@@ -56,12 +56,23 @@ def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
             # Steady code is rendered for a tile that is not the first.
             special = operation.domain in ("first", "rest") or operation.first_differs
             low.append((2 if operation.domain == "second" else int(special)) - offset)
-            if operation.domain not in ("first", "second"):
-                high.append(
-                    offset + operation.last_tiles
-                )  # steady code is not that of the last tiles
+            if operation.domain not in ("first", "second"):  # nor is it that of the last tiles
+                high.append(offset + operation.last_tiles)
     up, down = -(-max(low) // step) * step, min(first) // step * step
     return Bounds(up, max(high), down, max(last), period, step)
+
+
+def stands(operation: Operation, i: int, n: int, edge: Bounds) -> bool:
+    """Whether the operation stands in the code of iteration `i`. One of the first tiles also stands
+    where a later tile shares their code, and passes it by."""
+    if operation.present(i, n):
+        return True
+    if not operation.first_tiles or n < edge.first_looped or i < edge.low:
+        return False
+    if i < n - edge.high:
+        return operation.present(edge.low + (i - edge.low) % edge.period, n)
+    more = (n - edge.first_looped) // edge.period * edge.period
+    return operation.present(i - more, n - more)
 
 
 def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]:
@@ -72,7 +83,7 @@ def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]
     instances: list[Instance] = []
     for i in range(edge.first, n + edge.last + 1, edge.step):
         for cluster in loop:
-            steps = steps_of(cluster.steps, partial(Operation.present, i=i, n=n))
+            steps = steps_of(cluster.steps, partial(stands, i=i, n=n, edge=edge))
             instances.append(Instance(cluster, i, steps))
     filled = [
         index

@@ -36,7 +36,8 @@ class Operation:
 
     `domain`: "every" tile in [0, N); "first": only tile 0; "second": only tile 1; "rest": every
     tile but 0; "empty": outside the loop, only when there is no tile at all.
-    `last_tiles`: only the last so many tiles of these; 0: all of them.
+    `first_tiles`, `last_tiles`: only the first, or the last, so many tiles of these; 0: all. What
+    is of the first tiles alone passes others by, as some share their code.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be
     interleaved.
@@ -57,6 +58,7 @@ class Operation:
     uses: tuple[Value, ...] = ()
     access: Access | None = None
     domain: Literal["every", "first", "second", "rest", "empty"] = "every"
+    first_tiles: int = 0
     last_tiles: int = 0
     first_differs: bool = False
     guarded: bool = False
@@ -78,7 +80,7 @@ class Operation:
         if self.domain in ("first", "second"):
             return tile == (self.domain == "second") and tile < n
         low = max(int(self.domain == "rest"), n - self.last_tiles if self.last_tiles else 0)
-        return low <= tile < n
+        return low <= tile < (min(self.first_tiles, n) if self.first_tiles else n)
 
     @property
     def key(self) -> str:

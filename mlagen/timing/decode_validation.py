@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from mlagen.timing.aiter import load
@@ -13,6 +12,7 @@ from mlagen.timing.constants import Machine
 from mlagen.timing.decode import DecodeKernel, DecodeTime
 from mlagen.timing.decode_points import POINTS, DecodePoint
 from mlagen.timing.ladder import Growth
+from mlagen.timing.object_folder import ObjectFolder
 from mlagen.timing.text import Table
 from mlagen.timing.validation import Score
 
@@ -23,37 +23,14 @@ DECODE_ERROR: Final = (0.051, 0.148)
 SHARED_ERROR: Final = (0.027, 0.074)
 
 
-class DecodeLibrary:
-    """Decode objects of a folder, recorded when they are asked for. `history`: a folder with
-    `<commit>/hsa/gfx950/mla/…` of older objects; `substitutes`: those that it lacks."""
-
-    def __init__(
-        self,
-        folder: str | Path,
-        history: str | Path | None = None,
-        progress: Callable[[str], None] | None = None,
-    ) -> None:
-        self.folder = Path(folder)
-        self.history = Path(history) if history is not None else None
-        self.progress = progress
-        self.substitutes: set[tuple[str, str]] = set()
-        self._held: dict[tuple[Path, int], DecodeKernel] = {}
+class DecodeLibrary(ObjectFolder[DecodeKernel]):
+    """Decode kernels of a folder, recorded when they are asked for."""
 
     def kernel(self, name: str, heads: int, commit: str | None = None) -> DecodeKernel:
         """MissingError where its object is not in the folder."""
         kernel = DECODE[name]
-        path = self.folder / kernel.path
-        if commit is not None:
-            older = (self.history or self.folder) / commit / "hsa" / "gfx950" / kernel.path
-            if older.is_file():
-                path = older
-            else:
-                self.substitutes.add((name, commit))
-        if (path, heads) not in self._held:
-            if self.progress:
-                self.progress(str(path))
-            self._held[path, heads] = decode_kernel(load(path), kernel, heads)
-        return self._held[path, heads]
+        path = self.place(name, kernel.path, commit)
+        return self.kept(path, (path, heads), lambda: decode_kernel(load(path), kernel, heads))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
-from mlagen.timing.aiter import KERNELS, Prefill, load, record
+from mlagen.timing.aiter import KERNELS, load, record
 from mlagen.timing.clocks import CLOCKS, ClockPoint
 from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import Corner, corners
 from mlagen.timing.energies import Observed, fit_energies
 from mlagen.timing.ladder import Growth, Ladder
+from mlagen.timing.object_folder import ObjectFolder
 from mlagen.timing.points import POINTS, Point
 from mlagen.timing.power import Rates, clock_of
 
@@ -50,44 +50,17 @@ class Ratio:
         return self.predicted / self.measured - 1
 
 
-class Library:
-    """Kernels of a folder, recorded when they are asked for.
-
-    `history`: a folder with `<commit>/hsa/gfx950/…` of older objects; where it lacks the object of
-    a commit, the folder's own stands in (`substitutes` names them).
-    """
-
-    def __init__(
-        self,
-        folder: str | Path,
-        history: str | Path | None = None,
-        progress: Callable[[str], None] | None = None,
-    ) -> None:
-        self.folder = Path(folder)
-        self.history = Path(history) if history is not None else None
-        self.progress = progress
-        self.substitutes: set[tuple[str, str]] = set()
-        self._held: dict[Path, Ladder] = {}
-
-    def _place(self, kernel: Prefill, commit: str | None) -> Path:
-        if commit is None:
-            return self.folder
-        if self.history is not None:
-            place = self.history / commit / "hsa" / "gfx950"
-            if (place / kernel.path).is_file():
-                return place
-        self.substitutes.add((kernel.name, commit))
-        return self.folder
+class Library(ObjectFolder[Ladder]):
+    """Prefill kernels of a folder, recorded when they are asked for."""
 
     def ladder(self, name: str, commit: str | None = None) -> Ladder:
         """A kernel's streams. MissingError where its object is not in the folder."""
         kernel = KERNELS[name]
-        key = self._place(kernel, commit) / kernel.path
-        if key not in self._held:
-            if self.progress:
-                self.progress(str(key))
-            code = load(key)
-            self._held[key] = Ladder(
+        path = self.place(name, kernel.path, commit)
+
+        def made() -> Ladder:
+            code = load(path)
+            return Ladder(
                 name,
                 code.kernel(),
                 {length: record(code, kernel, length) for length in _LENGTHS},
@@ -96,7 +69,8 @@ class Library:
                 kernel.causal,
                 kernel.tiles_of_queries,
             )
-        return self._held[key]
+
+        return self.kept(path, path, made)
 
 
 def _predict(library: Library, points: Sequence[Point], on: Machine) -> list[Verdict]:

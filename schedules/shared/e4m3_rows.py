@@ -3,10 +3,10 @@
 The table is that of `shared/wide_e4m3_rows.py`.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_16
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.e4m3_products import E4m3Decode
-from mlagen.families.mla_decode.gfx950.form import WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_decode.gfx950.stored import KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -15,9 +15,9 @@ rows that pass through registers on their way to LDS.
 The slot that a tile is stored in is that of the tile before this one. The waits are derived.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_16
+from mlagen.attention.latent.gfx950.sizes import KEYS, SPAN, WAVES
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.fed import FedSparse
 from mlagen.families.mla_sparse.gfx950.stored import Stored

@@ -15,8 +15,7 @@ No loop has code of its own for the first or the last tile: short calls run code
 holds, and each of its lines is fetched once.
 """
 
-from mlagen.attention.latent.sm_90a.few_rows import item_rows
-from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 

@@ -10,8 +10,8 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 | after each step: fetch the keys of tile i+1 into their place |
 """
 
+from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.problem import LatentProblem
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.schedules.shared.keys_in_registers import keys_in_registers
 

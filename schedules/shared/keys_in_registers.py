@@ -12,9 +12,9 @@ latency.
 | tile i+2, S^T += K(i+1) Q^T                                                                   |
 """
 
+from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
 from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS, KeysInRegisters
-from mlagen.attention.latent.sm_90a.problem import LatentProblem
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 

@@ -19,9 +19,9 @@ does not wait for tiles that are on their way. Each wave masks by indices that i
 one a lane; a row that is none is fetched as zeros. The waits are derived.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_16
+from mlagen.attention.latent.gfx950.sizes import KEYS, SPAN, WAVES
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.operations import Sparse
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, read, roles

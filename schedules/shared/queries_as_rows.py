@@ -11,7 +11,7 @@ query may be a CTA cluster: the feeder of each has half of the rows, a whole til
 and stores them in both blocks.
 """
 
-from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 

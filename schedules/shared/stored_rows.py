@@ -16,9 +16,9 @@ and goes through all keys; what it multiplies in bf16 it converts on the way fro
 Barriers, pages and waits are those of `schedules/mla_decode_gfx950.py`.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_16
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_16
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.stored_operations import StoredDecode
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of

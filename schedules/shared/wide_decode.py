@@ -18,9 +18,10 @@ enough. K and V pass through bands of registers of their own: those of V are fil
 scores, so that the second product follows the first. The waits are derived.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
+from mlagen.attention.latent.gfx950.sizes import KEYS, SPAN, WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32, shape_of
+from mlagen.families.mla_decode.gfx950.form import shape_of
 from mlagen.families.mla_decode.gfx950.wide import WideDecode
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

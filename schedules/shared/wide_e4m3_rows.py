@@ -15,10 +15,10 @@ one, whose maximum is found under the products of the former with V.
 Barriers, pages and waits are those of `shared/wide_decode.py`.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.gfx950.e4m3_products import WideE4m3Decode
-from mlagen.families.mla_decode.gfx950.form import WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_decode.gfx950.stored import KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -17,9 +17,9 @@ in work at any time.
 The waits are derived.
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
+from mlagen.attention.latent.gfx950.sizes import KEYS, SPAN, WAVES
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import KEYS, SPAN, WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.wide import WideSparse
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, interleave, read, roles

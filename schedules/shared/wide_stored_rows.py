@@ -16,9 +16,9 @@ accumulation registers; what is converted has to be in vector registers.
 |         | PV(i)  | V(i) to bf16                   | the rest of V(i)                         |
 """
 
+from mlagen.attention.latent.gfx950.shape import ROWS_32
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.families.mla_decode.gfx950.form import WAVES
-from mlagen.families.mla_decode.gfx950.shape import ROWS_32
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, KEYS, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.wide_stored import WideStoredDecode
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of

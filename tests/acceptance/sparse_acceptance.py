@@ -1,6 +1,6 @@
-"""Published shapes of sparse prefill, in the emulator: some query rows of each call, by both
-oracles and by the published tolerances. The blocks of other rows do not run, and what they would
-write stays NaN."""
+"""Published shapes of sparse prefill and decode in the emulator, by both oracles. Of prefill some
+query rows of each call, by the published tolerances, too: the blocks of other rows do not run, and
+what they would write stays NaN."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import groups_of
 from mlagen.families.mla_sparse.verification import PREFILL, order_of
 from mlagen.launch import EmulatedLauncher
+from mlagen.verify import verify
 
 
 def ran(artifact: Artifact, call: Published, rows: list[int], mode: Any) -> dict[str, Any]:
@@ -62,3 +63,14 @@ def check_prefill(artifact: Artifact, topk: int) -> None:
         assert np.isneginf(found["lse"][empty]).all() and np.isfinite(found["lse"][~empty]).all()
     # Published for whole calls; three rows of one call are too few for a share.
     assert np.mean(far) < FAR_SHARE
+
+
+def check_decode(artifact: Artifact, topk: int, keys: int, extra_topk: int) -> None:
+    """Lists with `keys` of `topk` places, beside full ones, with or without a second cache; whole
+    and in parts; with sinks."""
+    shape: dict[str, Any] = {"batch": 2, "topk": topk, "lengths": (keys, topk)}
+    if extra_topk:
+        shape |= {"extra_topk": extra_topk, "extra_lengths": (extra_topk, extra_topk // 2)}
+    for splits in (1, 2):
+        report = verify(artifact, splits=splits, pattern="distinct", **shape)
+        assert report.passed, report.facts()

@@ -1,26 +1,42 @@
-"""Published shapes of sparse prefill on Blackwell, in the emulator."""
+"""Published shapes of sparse prefill and decode on Blackwell, in the emulator."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import pytest
-from sparse_acceptance import check_prefill
-from sparse_published import HEADS, TOPK
+from sparse_acceptance import check_decode, check_prefill
+from sparse_published import DECODE_EXTRA, DECODE_LISTS, HEADS, TOPK
 
 from mlagen.artifact import Artifact
-from mlagen.codegen import build
-from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.request import build_artifact
 
 pytestmark = pytest.mark.acceptance
 
 
 @lru_cache(maxsize=2)
-def kernel(heads: int) -> Artifact:
-    return build("mla_sparse_prefill_sm100", MlaSparsePrefillConfig(heads))
+def kernel(which: str, **fields: Any) -> Artifact:
+    return build_artifact(f"mla_sparse_{which}_sm100", fields, {})
 
 
 @pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("heads", HEADS)
 def test_prefill(heads: int, topk: int) -> None:
-    check_prefill(kernel(heads), topk)
+    check_prefill(kernel("prefill", num_heads=heads), topk)
+
+
+@pytest.mark.parametrize(("topk", "keys"), DECODE_LISTS)
+@pytest.mark.parametrize("extra_topk", DECODE_EXTRA)
+@pytest.mark.parametrize("q_len", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"rows": "e4m3_block128"}, {"rows": "v32"}, {"rows": "model1", "d_qk": 512}],
+    ids=str,
+)
+@pytest.mark.parametrize("heads", [16, 64, 128])
+def test_decode(
+    heads: int, fields: dict[str, Any], q_len: int, extra_topk: int, topk: int, keys: int
+) -> None:
+    fields = {"num_heads": heads, "q_len": q_len, "extra": extra_topk > 0, **fields}
+    check_decode(kernel("decode", **fields), topk, keys, extra_topk)

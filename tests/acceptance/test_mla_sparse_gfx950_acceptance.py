@@ -6,12 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from sparse_acceptance import check_prefill
-from sparse_published import HEADS, TOPK
+from sparse_acceptance import check_decode, check_prefill
+from sparse_published import DECODE_EXTRA, DECODE_LISTS, HEADS, TOPK
 
 from mlagen.artifact import Artifact
 from mlagen.request import build_artifact
-from mlagen.verify import verify
 
 pytestmark = pytest.mark.acceptance
 
@@ -28,18 +27,10 @@ def test_prefill(heads: int, topk: int) -> None:
 
 
 @pytest.mark.parametrize("q_len", [1, 2, 4, 8])
-@pytest.mark.parametrize("extra_topk", [0, 32, 192])
-@pytest.mark.parametrize(("topk", "keys"), [(32, 5), (64, 64), (256, 130), (256, 256), (128, 0)])
+@pytest.mark.parametrize("extra_topk", DECODE_EXTRA)
+@pytest.mark.parametrize(("topk", "keys"), DECODE_LISTS)
 @pytest.mark.parametrize("rows", ["bf16", "e4m3_block128"])
 @pytest.mark.parametrize("heads", [16, 64])
 def test_decode(heads: int, rows: str, topk: int, keys: int, extra_topk: int, q_len: int) -> None:
-    """Lists with fewer keys than places, with and without a second cache, whole and in parts; with
-    sinks."""
     fields = {"num_heads": heads, "rows": rows, "q_len": q_len, "extra": extra_topk > 0}
-    artifact = kernel("decode", **fields)
-    shape: dict[str, Any] = {"batch": 2, "topk": topk, "lengths": (keys, topk)}
-    if extra_topk:
-        shape |= {"extra_topk": extra_topk, "extra_lengths": (extra_topk, extra_topk // 2)}
-    for splits in (1, 2):
-        report = verify(artifact, splits=splits, pattern="distinct", **shape)
-        assert report.passed, report.facts()
+    check_decode(kernel("decode", **fields), topk, keys, extra_topk)

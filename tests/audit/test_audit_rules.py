@@ -159,7 +159,11 @@ CASES = {
         + wait(1, 0, 8) + OTHERS,
         TWO + GATHER + GATHERED + wait(1, 0, 8) + OTHERS, {}),
     "overwritten before it has been read": (
-        "smem-war", INIT + OTHERS + ARM + wait(1), INIT + OTHERS + SYNC + ARM + wait(1), {}),
+        "smem-war", INIT + OTHERS + ARM + wait(1),
+        INIT + OTHERS + PROXY + SYNC + ARM + wait(1), {}),
+    "overwritten before a load has read": (
+        "smem-load-release", INIT + OTHERS + SYNC + ARM + wait(1),
+        INIT + OTHERS + PROXY + SYNC + ARM + wait(1), {}),
     "overwritten while a wgmma reads it": (
         "smem-war", INIT + FENCE + MMA + COMMIT + ARM + DONE + wait(1),
         INIT + WHOLE + ARM + wait(1), {}),

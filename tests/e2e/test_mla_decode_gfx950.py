@@ -160,8 +160,13 @@ def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
         ({"num_heads": 16, "q_len": 4, "mask": "null"}, {}),
         ({"num_heads": 16, "num_kv_heads": 4, "q_len": 3}, {}),
         ({"num_heads": 40, "q_len": 2}, {"persistent": 1, "arguments": "aiter"}),
+        ({"num_heads": 12, "q_len": 8, "mask": "sliding_window_causal[200]"}, {}),
+        ({"num_heads": 16, "q_len": 2, "mask": "sliding_window_causal[500]"}, {"persistent": 1}),
+        ({"num_heads": 5, "mask": "chunked_causal[512]"}, {}),
+        ({"num_heads": 9, "q_len": 8, "mask": "sliding_window_causal[500]",
+          "cache_dtype": "fp8_e4m3"}, {}),
     ],
-)
+)  # fmt: skip
 def test_all_code_is_reached(fields, knobs):
     """Masks stand only where the problem can hide a key, and verification's calls take them."""
     report = verify_thoroughly(built(MlaDecodeConfig(**fields), **knobs))

@@ -17,7 +17,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, PREFILL_ROWS
+from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, ROWS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.verify import verify, verify_thoroughly
@@ -123,7 +123,7 @@ def test_merges_with_sinks(heads):
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
-@pytest.mark.parametrize("rows", DECODE_ROWS)
+@pytest.mark.parametrize("rows", ROWS)
 def test_formats_of_rows(rows, dtype):
     """In decode, with all that it may have; in prefill, where the format is one of its."""
     for d_qk in FORMATS[rows].widths:

@@ -20,6 +20,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_decode.verification import order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
@@ -41,9 +42,20 @@ STORED = [
 OF_E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 
 
+# Types of cache and queries, and of products.
+TYPES = [{}, *STORED, OF_E4M3]
+
+
 @lru_cache(maxsize=64)
-def built(config):
-    return build(KERNEL, config)
+def built(config, ctas=None):
+    return build(KERNEL, config, knobs={} if ctas is None else {"ctas": ctas})
+
+
+def merging(config, ctas=None):
+    """The kernel as a function, with its merge."""
+    return decode_kernel(
+        built(config, ctas), build=lambda name, fields: build(name, MlaDecodeMergeConfig(**fields))
+    )
 
 
 def check(artifact, **sizes):
@@ -111,14 +123,15 @@ def test_parts_of_sequences(heads, split_keys):
     page_size=st.sampled_from([1, 16, 32, 64, 192]),
     q_len=st.integers(1, 8),
     mask=st.sampled_from(["null", "causal", "sliding_window_causal[70]", "chunked_causal[70]"]),
-    fields=st.sampled_from([{}, *STORED, OF_E4M3]),
+    fields=st.sampled_from(TYPES),
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=4).filter(any),
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
+    ctas=st.sampled_from([None, 1]),
 )
-def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data):
+def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data, ctas):
     config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask, **fields)
-    check(built(config), lengths=tuple(lengths), split_keys=split_keys, data=data)
+    check(built(config, ctas), lengths=tuple(lengths), split_keys=split_keys, data=data)
 
 
 def test_all_code_that_can_be_reached_is_checked():
@@ -174,15 +187,69 @@ def test_products_of_e4m3_take_no_other_types(dtype):
         MlaDecodeConfig(8, dtype=dtype, compute="fp8")
 
 
+# ---- CTA pairs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", TYPES, ids=str)
+@pytest.mark.parametrize("mask", ["causal", "sliding_window_causal[70]", "chunked_causal[100]"])
+@pytest.mark.parametrize(("heads", "q_len"), [(65, 1), (100, 1), (9, 8), (96, 3)])
+def test_pairs(heads, q_len, mask, fields):
+    """Row blocks of 65 to 128 rows; a last one with fewer, of which the second block has none."""
+    artifact = built(MlaDecodeConfig(heads, q_len=q_len, mask=mask, **fields))
+    assert artifact.manifest.knobs["ctas"] == 2
+    check(artifact, lengths=(0, 5, 64, 330), split_keys=128, data="late_max")
+
+
+@pytest.mark.parametrize("fields", TYPES, ids=str)
+@pytest.mark.parametrize("page_size", [1, 16, 32, 64, 192])
+def test_pages_of_pairs(page_size, fields):
+    config = MlaDecodeConfig(72, page_size=page_size, **fields)
+    check(built(config), lengths=(0, 1, 65, 650), data="late_max", modes=MODES)
+
+
+@pytest.mark.parametrize("fields", TYPES, ids=str)
+@pytest.mark.parametrize("split_keys", [None, 64])
+def test_a_pair_gives_the_bits_of_blocks(fields, split_keys):
+    """Also by way of the merge, whose slots have 128 rows, or 64."""
+    config = MlaDecodeConfig(50, q_len=2, **fields)
+    made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(200, 0, 65, 330))
+    found = []
+    for ctas in (2, 1):
+        kernel = merging(config, ctas)
+        plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=split_keys)
+        out, lse = kernel(**made.tensors, **made.scales, plan=plan)
+        found.append((out.tobytes(), lse.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_a_plan_of_pairs_is_for_pairs():
+    config = MlaDecodeConfig(72)
+    made = mla_decode_inputs(config, data="randn", seed=0, lengths=(70, 9))
+    plan = merging(config).plan(made.cache_lengths, device="cpu")
+    with pytest.raises(ConfigError, match="blocks of 128 query rows, the kernel has 64"):
+        merging(config, 1)(**made.tensors, **made.scales, plan=plan)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(64, 1), (128, 2)])
+def test_rows_that_one_block_has_take_no_pair(heads, kv_heads):
+    config = MlaDecodeConfig(heads, num_kv_heads=kv_heads)
+    assert built(config).manifest.knobs["ctas"] == 1
+    with pytest.raises(ConfigError, match="ctas"):
+        built(config, 2)
+
+
+def test_blocks_that_take_several_items_are_refused():
+    with pytest.raises(ConfigError, match="persistent"):
+        build(KERNEL, MlaDecodeConfig(128), knobs={"persistent": 1})
+
+
 # ---- calls ----------------------------------------------------------------------------------
 
 
 def test_a_call_of_split_work():
     """Both kernels: what one leaves, the other merges."""
     config = MlaDecodeConfig(12, q_len=2, page_size=16)
-    kernel = decode_kernel(
-        built(config), build=lambda name, fields: build(name, MlaDecodeMergeConfig(**fields))
-    )
+    kernel = merging(config)
     made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(300, 0, 65))
     plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=64)
     assert plan.merges is not None
@@ -194,9 +261,11 @@ def test_a_call_of_split_work():
         assert compare_lse(expected.lse, lse).passed
 
 
-def test_packed_queries():
-    """Sequences with 0, 1 and 3 new tokens: each one's rows are as in a call of its own."""
-    config = MlaDecodeConfig(24, q_len=3)
+@pytest.mark.parametrize("heads", [16, 24])
+def test_packed_queries(heads):
+    """Sequences with 0, 1 and 3 new tokens: each one's rows are as in a call of its own. With 24
+    heads they are a CTA pair's."""
+    config = MlaDecodeConfig(heads, q_len=3)
     kernel = decode_kernel(built(config))
     made = mla_decode_inputs(config, data="realistic", seed=0, lengths=(70, 200, 130))
     tokens = (1, 0, 3)
@@ -213,9 +282,10 @@ def test_packed_queries():
 def launched(artifact, made, **changed):
     """O and LSE of tensors that no call would take; the sanitizer finds nothing."""
     rows = made.q.size // made.q.shape[-1]
-    work = plan_work(made.config, made.cache_lengths, blocks=1)
+    unit = unit_of(artifact.manifest)
+    work = plan_work(made.config, made.cache_lengths, blocks=1, unit=unit)
     o, lse = np.full((rows, 512), np.nan, made.q.dtype), np.full(rows, np.nan, np.float32)
-    partial = np.full((1, 64, 512), np.nan, np.float32)
+    partial = np.full((1, unit.rows, 512), np.nan, np.float32)
     tensors = {
         **made.tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial,
         "partial_lse": partial[:, :, 0].copy(), **changed,
@@ -227,7 +297,7 @@ def launched(artifact, made, **changed):
     }  # fmt: skip
     args = artifact.manifest.args
     report = EmulatedLauncher().launch(
-        artifact, tensors=tensors, sizes={"items": len(work.items)},
+        artifact, tensors=tensors, sizes=unit.grid(len(work.items)),
         scalars={arg.name: numbers[arg.name] for arg in args if not arg.tensor},
     )  # fmt: skip
     assert not report.emulation.findings, report.emulation.findings
@@ -236,8 +306,9 @@ def launched(artifact, made, **changed):
 
 @pytest.mark.parametrize("cache", ["bf16", "fp8_e4m3", "fp8_rope_aware"])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_a_length_beyond_the_table_is_cut(page_size, cache):
-    config = MlaDecodeConfig(4, page_size=page_size, cache_dtype=cache)
+@pytest.mark.parametrize("heads", [4, 68])
+def test_a_length_beyond_the_table_is_cut(page_size, cache, heads):
+    config = MlaDecodeConfig(heads, page_size=page_size, cache_dtype=cache)
     artifact = built(config)
     made = mla_decode_inputs(config, lengths=(128, 70), data="randn")
     table = made.block_table[:, : 128 // page_size].copy()
@@ -249,24 +320,26 @@ def test_a_length_beyond_the_table_is_cut(page_size, cache):
 
 @pytest.mark.parametrize("cache", ["bf16", "fp8_e4m3", "fp8_rope_aware"])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_pages_out_of_the_pool_are_not_read(page_size, cache):
+@pytest.mark.parametrize("heads", [4, 68])
+def test_pages_out_of_the_pool_are_not_read(page_size, cache, heads):
     """Their rows are zeros, and no byte that is not the pool's is read."""
-    config = MlaDecodeConfig(4, page_size=page_size, cache_dtype=cache)
+    config = MlaDecodeConfig(heads, page_size=page_size, cache_dtype=cache)
     artifact = built(config)
     made = mla_decode_inputs(config, lengths=(128, 70), data="randn")
     table = made.block_table.copy()
     table[0], table[1] = len(made.cache), -1
     o, lse = launched(artifact, made, block_table=table)
     assert not o.astype(np.float32).any()
-    assert np.allclose(lse, np.log(np.repeat([128.0, 70.0], 4)))
+    assert np.allclose(lse, np.log(np.repeat([128.0, 70.0], heads)))
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"page_size": 1}, {"q_len": 3, "cache_dtype": "fp8_rope_aware"}], ids=str
 )
-def test_the_same_arrays_on_hopper(fields):
+@pytest.mark.parametrize("heads", [20, 128])
+def test_the_same_arrays_on_hopper(fields, heads):
     """Both targets' results are within the bounds of both oracles, each of its own order."""
-    config = MlaDecodeConfig(20, **fields)
+    config = MlaDecodeConfig(heads, **fields)
     made = mla_decode_inputs(config, data="late_max", lengths=(200, 0, 65))
     for name in (KERNEL, "mla_decode_sm90"):
         artifact = build(name, config)
@@ -282,8 +355,10 @@ def test_the_same_arrays_on_hopper(fields):
 @pytest.mark.parametrize("heads", [1, 20, 128])
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("data", ["realistic", "unseen"])
-def test_merge(heads, sink, data):
-    check(build(MERGE, MlaDecodeMergeConfig(heads, sink=sink)), partials=(2, 3, 9, 33), data=data)
+@pytest.mark.parametrize("slot_rows", [64, 128])
+def test_merge(heads, sink, data, slot_rows):
+    artifact = build(MERGE, MlaDecodeMergeConfig(heads, sink=sink))
+    check(artifact, partials=(2, 3, 9, 33), slot_rows=slot_rows, data=data)
 
 
 # ---- edits that must be found ---------------------------------------------------------------

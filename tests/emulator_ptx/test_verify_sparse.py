@@ -22,7 +22,7 @@ def passed(artifact, **shape):
 
 PREFILL = [
     {"num_heads": heads, "d_qk": d_qk, "rows": name}
-    for name, row in FORMATS.items() if not row.decode_only
+    for name, row in FORMATS.items() if not row.paged_scales
     for d_qk in row.widths for heads in (1, 8, 13, 16, 24, 32)
 ]  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_decode(fields, splits):
 
 
 WIDE = [
-    {"d_qk": d_qk, "rows": name, "prefill": not row.decode_only}
+    {"d_qk": d_qk, "rows": name, "prefill": not row.paged_scales}
     for name, row in FORMATS.items() for d_qk in row.widths
 ]  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
 QUERIES = [
     *(
         ("prefill", {"num_heads": heads, "d_qk": d_qk, "rows": name}, {})
-        for name, row in FORMATS.items() if not row.decode_only
+        for name, row in FORMATS.items() if not row.paged_scales
         for d_qk in row.widths for heads in (1, 13, 24, 40, 128)
     ),
     *(

@@ -9,7 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LINES, PARAMETERS = 80, 8
 # Others' signatures, which a module of another library's names repeats.
-FOREIGN = {"mlagen/compat/flash_mla.py: flash_mla_with_kvcache"}
+FOREIGN = {
+    "mlagen/compat/aiter.py: mla_decode_fwd",
+    "mlagen/compat/aiter.py: mla_reduce_v1",
+    "mlagen/compat/flash_mla.py: flash_mla_with_kvcache",
+}
 # What users write in a call, or make up inputs by: the interface itself, and written once each.
 PUBLIC = {
     "mlagen/attention/prefill/made_up.py: __call__",
@@ -35,6 +39,7 @@ TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
     "schedules/shared/two_halves.py: two_halves",
     "schedules/shared/on_a_cta_pair.py: on_a_cta_pair",
+    "schedules/shared/pages_on_a_cta_pair.py: pages_on_a_cta_pair",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/shared/streamed_prefill.py: streamed_prefill",
 }

@@ -12,6 +12,7 @@ from sparse_calls import given, right
 
 import mlagen
 from mlagen.attention.prefill.exact import exact
+from mlagen.compat.aiter import mla_decode_fwd
 from mlagen.errors import ConfigError, MissingError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
@@ -208,6 +209,15 @@ def test_decode_in_aiters_form(fields: dict[str, Any]) -> None:
     for _ in range(1000):
         step()
     assert torch.equal(first, out.view(torch.int16))
+    o = torch.full_like(out, torch.nan)  # under AITER's own name
+    lists = "qo_indptr", "kv_indptr", "kv_page_indices", "kv_last_page_lens"
+    more = {name: given[name] for name in (*names, "q_scale", "kv_scale") if name in given}
+    _, again = mla_decode_fwd(
+        given["q"], given["kv_buffer"], o, *(given[name] for name in lists), kernel.config.q_len,
+        page_size=kernel.config.page_size, sm_scale=inputs.scale, return_lse=True,
+        causal=kernel.config.causal, **more,
+    )  # fmt: skip
+    assert torch.equal(first, o.view(torch.int16)) and torch.equal(lse, again)
     wrong = given["work_info_set"].clone()
     wrong[0, 5] += 1
     with pytest.raises(ConfigError, match="work_info_set"):

@@ -73,6 +73,9 @@ class Tensor:
     def view(self, dtype: str) -> Tensor:
         return Tensor(self.array.view(DTYPES[dtype]))
 
+    def reshape(self, shape: Any) -> Tensor:
+        return Tensor(self.array.reshape(shape))
+
     def __getitem__(self, at: Any) -> Tensor:
         return Tensor(self.array[at])
 

@@ -340,6 +340,9 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("decode", {}, lambda i: {"extra_topk_length": i.topk_length}, "extra_topk_length is given"),
     ("decode", {}, lambda i: {"splits": 0}, "splits=0"),
     ("decode", {}, lambda i: {"splits": 4}, "splits=4 of lists of 3 tiles"),
+    ("decode", {}, lambda i: {"split_keys": 96}, "split_keys=96"),
+    ("decode", {}, lambda i: {"split_keys": 0}, "split_keys=0"),
+    ("decode", {}, lambda i: {"splits": 1, "split_keys": 64}, "both say how keys are divided"),
     ("decode", {}, lambda i: {"q": i.q[0]}, "q has shape"),
     ("decode", {"extra": True}, lambda i: {"extra_cache": None}, "extra_cache is missing"),
     ("decode", {"extra": True}, lambda i: {"extra_indices": i.extra_indices[..., :0]},
@@ -351,12 +354,13 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["sm90", "sm100"])
 @pytest.mark.parametrize(
     ("which", "fields", "change", "words"), REFUSED, ids=[entry[3] for entry in REFUSED]
 )
-def test_what_is_refused(which: str, fields: Any, change: Any, words: str) -> None:
+def test_what_is_refused(which: str, fields: Any, change: Any, words: str, target: str) -> None:
     launcher = Recorder()
-    made = kernel(which, launcher, num_heads=8, **fields)
+    made = kernel(which, launcher, target, num_heads=8, **fields)
     make = prefill if which == "prefill" else decode
     _, inputs = make({"num_heads": 8, **fields})
     with pytest.raises(ConfigError, match=words):

@@ -1,4 +1,5 @@
-"""Sparse prefill on sm_100a over problems and calls that hypothesis draws, in the emulator."""
+"""Sparse prefill and decode on sm_100a over problems and calls that hypothesis draws, in the
+emulator."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_calls import artifact, given, right
+from sparse_calls import artifact, given, kernel, right
 from sparse_draws import EMULATED, TUNED_HEADS, calls, drawing, hypothesis, st
 
 from mlagen.families.mla_sparse.inputs import LARGEST_SCALE
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS
 
 E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}
 BY_ROWS = {**E4M3, "rows": "e4m3_row"}
@@ -22,7 +23,7 @@ HEADS = st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))
 TYPES = st.sampled_from(
     [
         {"rows": name, "d_qk": d_qk, "dtype": dtype}
-        for name in PREFILL_ROWS for d_qk in FORMATS[name].widths for dtype in ("bf16", "fp8_e4m3")
+        for name in ROWS for d_qk in FORMATS[name].widths for dtype in ("bf16", "fp8_e4m3")
     ]
     + [{**types, "d_qk": d_qk} for types in (E4M3, BY_ROWS) for d_qk in (512, 576)]
 )  # fmt: skip
@@ -40,6 +41,22 @@ def test_drawn_problems(heads: int, types: dict[str, Any], data: Any) -> None:
     lse = np.where(step.lse == empty, -np.inf, step.lse)
     assert not np.isposinf(lse).any()
     right(made, drawn.inputs, (step.output, lse, step.max_logits))
+
+
+@drawing(2)
+@hypothesis.given(HEADS, TYPES, st.integers(1, 8), st.tuples(*[st.booleans()] * 3), st.data())
+def test_drawn_decode(
+    heads: int, types: dict[str, Any], q_len: int, has: tuple[bool, bool, bool], data: Any
+) -> None:
+    """All lists, second caches, positions and parts, with the kernel that merges them."""
+    flags = dict(zip(("shared_list", "extra", "causal"), has, strict=True))
+    made = kernel("decode", target="sm100", num_heads=heads, q_len=q_len, **types, **flags)
+    drawn = data.draw(calls(made.config, EMULATED), label="call")
+    step = made.prepare(**given(drawn.inputs, **drawn.given))
+    step()
+    empty = float(drawn.given["empty_lse"])
+    lse = np.where(step.lse == empty, -np.inf, step.lse)
+    right(made, drawn.inputs, (step.output, lse), step.splits)
 
 
 @pytest.mark.parametrize("powers", [(-12, 0), (-100, -60), (40, 64), (-149, 64)])

@@ -176,29 +176,72 @@ def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
     assert set(asked) == {config}
 
 
-def test_what_blackwell_has_no_kernel_for(torch: Torch) -> None:
+def test_blackwell_has_its_own_decode(torch: Torch) -> None:
+    """With the merge of split keys, whatever the batch; under FlashMLA's name with both caches."""
     from mlagen.compat import flash_mla
-    from mlagen.families.mla_sparse.torch_operators import decode_kernel
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode
 
     torch.module.capability = BLACKWELL
-    q, lists = zeros(2, 1, 8, 576), zeros(2, 1, 70, dtype="int32")
-    narrow = zeros(64, 656, dtype="float8_e4m3fn")
-    schedule, _ = flash_mla.get_mla_metadata()
-    sparse = (
-        "mla_sparse_decode has no kernel for sm_100a, which GPU 0, NVIDIA Fake, is\n"
-        "  hint: mla_sparse_decode has kernels for sm_90a, gfx950; for sm_100a there is "
-        "mla_sparse_prefill"
+    config = MlaSparseDecodeConfig(8, d_qk=512, rows="model1", extra=True)
+    inputs: Any = mla_sparse_decode_inputs(
+        config, batch=2, topk=140, cache_rows=256, lengths=(140, 0), page_size=16
     )
-    for call, words in (
-        (lambda: decode_kernel(q, narrow, lists), sparse),
-        (lambda: flash_mla.flash_mla_with_kvcache(
-            q, zeros(2, 64, 1, 656, dtype="uint8"), None, None, 512, schedule,
-            is_fp8_kvcache=True, indices=lists), sparse),
-    ):  # fmt: skip
-        with pytest.raises(UnsupportedError) as caught:
-            call()
-        assert words in str(caught.value)
-    assert not torch.launcher.calls and not torch.made
+    q, cache, lists, extra, more = (
+        Tensor(x)
+        for x in (inputs.q, inputs.cache, inputs.indices, inputs.extra_cache, inputs.extra_indices)
+    )
+    lengths = Tensor(inputs.topk_length)
+    found = mla_sparse_decode(
+        q, cache, lists, inputs.scale, topk_length=lengths, extra_cache=extra, extra_indices=more,
+        split_keys=128,
+    )  # fmt: skip
+    right(torch.made[0], inputs, [x.array for x in found], 3)
+    assert [name for name, *_ in torch.launcher.calls] == [
+        "mla_sparse_decode_sm100", "mla_decode_merge_sm100"
+    ]  # fmt: skip
+    schedule, _ = flash_mla.get_mla_metadata()
+    out, lse = flash_mla.flash_mla_with_kvcache(
+        q, Tensor(inputs.cache[:, :, None]), None, None, 512, schedule, None, inputs.scale,
+        is_fp8_kvcache=True, indices=lists, topk_length=lengths,
+        extra_k_cache=Tensor(inputs.extra_cache[:, :, None]), extra_indices_in_kvcache=more,
+    )  # fmt: skip
+    assert len(torch.made) == 1
+    splits = torch.launcher.calls[2][2]["blocks"] // 2
+    right(torch.made[0], inputs, (out.array, np.where(np.isposinf(lse.array), -np.inf, lse.array)),
+          splits)  # fmt: skip
+
+
+def test_decode_with_products_of_e4m3(torch: Torch) -> None:
+    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode
+
+    torch.module.cuda.get_device_capability = {0: BLACKWELL, 1: (9, 0)}.__getitem__
+    config = MlaSparseDecodeConfig(8, dtype="fp8_e4m3", rows="e4m3_row", compute="fp8")
+    inputs = mla_sparse_decode_inputs(config, batch=2, topk=140, cache_rows=256)
+    more = {"q_scale": inputs.q_scale, "compute": "fp8", "splits": 2}
+    for device in (0, 1):
+        names = ("q", "cache", "indices", "kv_scales")
+        *tensors, scales = (Tensor(getattr(inputs, name), device) for name in names)
+        if device:
+            with pytest.raises(UnsupportedError, match="compute=fp8 on sm_90a"):
+                mla_sparse_decode(*tensors, inputs.scale, kv_scales=scales, **more)
+            continue
+        found = mla_sparse_decode(*tensors, inputs.scale, kv_scales=scales, **more)
+        assert torch.made[0].config == config
+        right(torch.made[0], inputs, [x.array for x in found], 2)
+
+
+def test_an_operator_that_a_gpu_has_no_kernel_for(torch: Torch) -> None:
+    from mlagen.attention.latent.operator_kernels import kernel_for
+
+    torch.module.capability = BLACKWELL
+    operators = {"some": {"sm_90a": "a", "gfx950": "b"}, "other": {"sm_100a": "c"}}
+    assert kernel_for(zeros(1), "other", operators) == "c"
+    with pytest.raises(UnsupportedError) as caught:
+        kernel_for(zeros(1), "some", operators)
+    assert str(caught.value) == (
+        "some has no kernel for sm_100a, which GPU 0, NVIDIA Fake, is\n"
+        "  hint: some has kernels for sm_90a, gfx950; for sm_100a there is other"
+    )
 
 
 @pytest.mark.parametrize(("capability", "words"), [

@@ -25,13 +25,14 @@ CONFIGS = (
 )
 
 
-def owners(config, work, lengths, q_lens):
-    """For each row of q and tile of its sequence: which item computes it, found one by one."""
+def owners(config, work, lengths, q_lens, most=64):
+    """For each row of q and tile of its sequence: which item computes it, found one by one. `most`:
+    rows of an item."""
     starts = np.concatenate([[0], np.cumsum(q_lens)]) * config.num_heads
     found = {}
     for number, item in enumerate(work.items.tolist()):
         sequence, first_row, rows, above, behind, first, end, _, _, kv_head = item[:10]
-        assert 1 <= rows <= 64 and (first < end or work.together > 1)
+        assert 1 <= rows <= most and (first < end or work.together > 1)
         assert behind == q_lens[sequence] - 1
         for row in range(first_row, first_row + rows):
             own = row - starts[sequence]

@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mlagen.errors import ConfigError
+from mlagen.codegen import build
+from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_sparse.coding import decode, encode
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.made_up import (
@@ -18,7 +19,7 @@ from mlagen.families.mla_sparse.made_up import (
 )
 from mlagen.families.mla_sparse.pool import Pool, empty_pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, PREFILL_ROWS
+from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, ROWS
 from mlagen.family import family_named, shipped
 
 BF16 = ml_dtypes.bfloat16
@@ -68,6 +69,7 @@ def test_an_illegal_value_of_decode_is_refused(fields, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize(
     "fields, words",
     [
@@ -83,21 +85,23 @@ def test_an_illegal_value_of_decode_is_refused(fields, words):
         ),
     ],
 )
-def test_products_of_e4m3_are_over_numbers_of_one_scale(fields, words):
+def test_products_of_e4m3_are_over_numbers_of_one_scale(config, fields, words):
     with pytest.raises(ConfigError) as caught:
-        MlaSparsePrefillConfig(64, **fields)
+        config(64, **fields)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     for name in ("e4m3", "e4m3_row"):
-        fitting = MlaSparsePrefillConfig(64, dtype="fp8_e4m3", rows=name, compute="fp8")
-        assert (fitting.product_bytes, MlaSparsePrefillConfig(64).product_bytes) == (1, 2)
+        fitting = config(64, dtype="fp8_e4m3", rows=name, compute="fp8")
+        assert (fitting.product_bytes, config(64).product_bytes) == (1, 2)
 
 
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("compute", ["bf16", "fp8"])
-def test_a_row_s_scale_has_a_limit_with_products_of_e4m3(compute):
-    config = MlaSparsePrefillConfig(2, dtype="fp8_e4m3", rows="e4m3_row", compute=compute)
-    call = mla_sparse_prefill_inputs(config, topk=20)
+def test_a_row_s_scale_has_a_limit_with_products_of_e4m3(config, compute):
+    problem = config(2, dtype="fp8_e4m3", rows="e4m3_row", compute=compute)
+    make = mla_sparse_prefill_inputs if config is CONFIGS[0] else mla_sparse_decode_inputs
+    call = make(problem, topk=20)
     scales = call.kv_scales.copy()
-    row = int(call.indices[0, 3])
+    row = int(call.indices.reshape(-1, 20)[0, 3])
     scales[row] = 2.0**64
     replace(call, kv_scales=scales)
     scales[row] *= 2
@@ -108,15 +112,12 @@ def test_a_row_s_scale_has_a_limit_with_products_of_e4m3(compute):
         replace(call, kv_scales=scales)
 
 
-def test_decode_has_no_products_of_e4m3():
-    with pytest.raises(ConfigError, match="MlaSparseDecodeConfig has no field 'compute'"):
-        MlaSparseDecodeConfig.from_fields({"num_heads": 64, "compute": "fp8"})
-
-
-def test_model1_is_decode_s_alone():
-    assert set(DECODE_ROWS) - set(PREFILL_ROWS) == {"model1"}
-    with pytest.raises(ConfigError, match="rows=model1 is no format of prefill; decode has it"):
-        MlaSparsePrefillConfig(64, d_qk=512, rows="model1")
+@pytest.mark.parametrize("target", ["sm90", "gfx950"])
+def test_prefill_has_model1_on_blackwell_alone(target):
+    assert set(ROWS) - set(PREFILL_ROWS) == {"model1"}
+    problem = MlaSparsePrefillConfig(64, d_qk=512, rows="model1")
+    with pytest.raises(UnsupportedError, match=r"(?s)rows=model1 of prefill.*sm_100a has rows=mod"):
+        build(f"mla_sparse_prefill_{target}", problem)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

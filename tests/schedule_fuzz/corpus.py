@@ -15,6 +15,8 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode
+from mlagen.families.mla_decode.sm_100a.fed import FedDecode
+from mlagen.families.mla_decode.sm_100a.operations import Decode as PagedDecode
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -25,8 +27,8 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_keys,
     prefill_by_queries,
 )
-from mlagen.families.mla_sparse.sm_100a.fed import FedPrefill
-from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
+from mlagen.families.mla_sparse.sm_100a.fed import FedSparse
+from mlagen.families.mla_sparse.sm_100a.operations import Sparse
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -294,6 +296,12 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_decode_sm100 fp8", "mla_decode_sm100",
              {"num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"},
              Call({"lengths": (0, 1, 65, 200, 449)}, "realistic"), share=0.3),
+    _shared("mla_decode_sm100 pair", "pages_on_a_cta_pair", MlaDecodeConfig(72), (PagedDecode,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+            Call({"lengths": (449,), "split_keys": 256}, "late_max")),
+    _shared("mla_decode_sm100 pair fed", "pages_on_a_cta_pair",
+            MlaDecodeConfig(72, page_size=16, dtype="fp8_e4m3", cache_dtype="fp8_rope_aware"),
+            (FedDecode,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
     _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
@@ -302,20 +310,34 @@ CASES: tuple[Case, ...] = (
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
             (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm100 block", "in_tensor_memory", MlaSparsePrefillConfig(40),
-            (SparsePrefill,), *SPARSE_PREFILL),
+            (Sparse,), *SPARSE_PREFILL),
     _shared("mla_sparse_prefill_sm100 pair", "on_a_cta_pair", MlaSparsePrefillConfig(72),
-            (SparsePrefill,), *SPARSE_PREFILL),
+            (Sparse,), *SPARSE_PREFILL),
     _shared("mla_sparse_prefill_sm100 block v32", "in_tensor_memory",
-            MlaSparsePrefillConfig(40, rows="v32"), (FedPrefill,), *SPARSE_PREFILL, share=0.5),
+            MlaSparsePrefillConfig(40, rows="v32"), (FedSparse,), *SPARSE_PREFILL, share=0.5),
     _shared("mla_sparse_prefill_sm100 pair e4m3", "on_a_cta_pair",
-            MlaSparsePrefillConfig(72, rows="e4m3_row", dtype="fp8_e4m3"), (FedPrefill,),
+            MlaSparsePrefillConfig(72, rows="e4m3_row", dtype="fp8_e4m3"), (FedSparse,),
             *SPARSE_PREFILL, share=0.5),
     _shared("mla_sparse_prefill_sm100 block fp8", "in_tensor_memory",
             MlaSparsePrefillConfig(40, rows="e4m3_row", dtype="fp8_e4m3", compute="fp8"),
-            (SparsePrefill,), *SPARSE_PREFILL, share=0.5),
+            (Sparse,), *SPARSE_PREFILL, share=0.5),
     _shared("mla_sparse_prefill_sm100 pair fp8", "on_a_cta_pair",
             MlaSparsePrefillConfig(72, rows="e4m3", dtype="fp8_e4m3", compute="fp8"),
-            (SparsePrefill,), *SPARSE_PREFILL, share=0.5),
+            (Sparse,), *SPARSE_PREFILL, share=0.5),
+    _shared("mla_sparse_decode_sm100 block", "in_tensor_memory",
+            MlaSparseDecodeConfig(40, extra=True, causal=True), (Sparse,), *SPARSE_EXTRA,
+            SPARSE_WIDE[1], share=0.5),
+    _shared("mla_sparse_decode_sm100 pair", "on_a_cta_pair",
+            MlaSparseDecodeConfig(72, extra=True, causal=True), (Sparse,), *SPARSE_EXTRA,
+            SPARSE_WIDE[1], share=0.5),
+    _shared("mla_sparse_decode_sm100 block v32", "in_tensor_memory",
+            MlaSparseDecodeConfig(40, rows="v32"), (FedSparse,), *SPARSE_WIDE, share=0.3),
+    _shared("mla_sparse_decode_sm100 pair model1", "on_a_cta_pair",
+            MlaSparseDecodeConfig(72, rows="model1", d_qk=512, extra=True), (FedSparse,),
+            *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
+    _shared("mla_sparse_decode_sm100 pair fp8", "on_a_cta_pair",
+            MlaSparseDecodeConfig(72, rows="e4m3_row", dtype="fp8_e4m3", compute="fp8"), (Sparse,),
+            *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
             share=0.4),

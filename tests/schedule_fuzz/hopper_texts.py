@@ -20,7 +20,7 @@ from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
-from mlagen.attention.latent.sm_90a.few_rows import item_rows
+from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
@@ -43,6 +43,7 @@ OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
 BLACKWELL = {  # kernels by problem
     "MlaSparsePrefillConfig": "mla_sparse_prefill_sm100",
+    "MlaSparseDecodeConfig": "mla_sparse_decode_sm100",
     "MlaDecodeConfig": "mla_decode_sm100",
     "MlaDecodeMergeConfig": "mla_decode_merge_sm100",
 }

@@ -30,6 +30,7 @@ SLICE = {
     "mla_sparse_prefill_gfx950": 2, "mla_sparse_decode_gfx950 wide": 2,
     "mla_sparse_prefill_gfx950 e4m3": 2, "mla_sparse_decode_gfx950 v32": 2,
     "mla_decode_sm100": 3, "mla_decode_merge_sm100": 3,
+    "mla_sparse_decode_sm100 block": 2, "mla_sparse_decode_sm100 pair model1": 2,
 }  # fmt: skip
 SEEDS = 100_000
 GENERATOR = (

@@ -40,7 +40,8 @@ def drawn(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fields", [*SPILLED, *map(drawn, range(DRAWN))], ids=str)
-def test_a_form_is_built(fields: dict[str, Any]) -> None:
-    artifact = build_artifact("mla_decode_sm90", fields, {})
+@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
+def test_a_form_is_built(kernel: str, fields: dict[str, Any]) -> None:
+    artifact = build_artifact(kernel, fields, {})
     assert artifact.manifest.proved
     assert artifact.manifest.resources.scratch_bytes == 0

@@ -78,7 +78,8 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
     flow.read(state, agent, event, found.cells)
     clashes = state.memory.read_cells(found, event, agent.knowledge(found.set))
-    agent.did(event, True)
+    agent.loads_to(event, state.program.graph.writes[instruction.index])
+    state.read |= event.bit
     state.tell_clashes(agent, instruction, instruction.name, clashes)
 
 

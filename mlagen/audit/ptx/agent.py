@@ -7,11 +7,13 @@ the grouping: a wait is seen warp by warp, an access thread by thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
+from mlagen.audit.ptx.loads import Loading
 from mlagen.audit.ptx.order import Copies, Sink
 from mlagen.audit.ptx.shared import Event, Knowledge
 from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain, take
@@ -66,7 +68,9 @@ class Agent:
     pc: int = 0
     over: int = 0
     fenced: int = 0
-    own: dict[int, bool] = field(default_factory=dict)  # own event -> fenced since
+    own: dict[int, bool] = field(default_factory=dict)  # own event -> fenced, or read, since
+    loads: dict[int, Event] = field(default_factory=dict)  # own loads that may not have read
+    loading: Loading = field(default_factory=Loading)  # the same, and where their values are
     waits: set[int] = field(default_factory=set)  # own waits that not all threads know of
     # What only some of the threads know: set of threads -> (over, fenced).
     partial: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -121,6 +125,21 @@ class Agent:
         self.fenced |= fenced
         self.version += 1
 
+    def loads_to(self, event: Event, registers: tuple[str, ...]) -> None:
+        """An ordinary load of these threads."""
+        self.did(event, False)
+        self.loads[event.number] = event
+        self.loading.begin(event.number, registers)
+
+    def have_read(self, numbers: Iterable[int]) -> None:
+        """Own loads are over, and not only issued."""
+        for number in numbers:
+            event = self.loads.pop(number)
+            self.own[number] = True
+            if not event.threads & ~self.set and self.over >> number & 1:
+                self.fenced |= event.bit
+            self.version += 1
+
     def did(self, event: Event, fenced: bool) -> None:
         """An access of these threads."""
         self.own[event.number] = fenced
@@ -143,6 +162,11 @@ class Agent:
             if seen:
                 sink.done_fenced[number] = sink.done_fenced.get(number, 0) | threads
 
+    def tells(self, instruction: Instruction) -> None:
+        """An instruction releases what these threads did: their loads may not have read."""
+        for event in self.loads.values():
+            event.released = event.released or instruction
+
     def pass_on(self, sink: Sink, threads: int) -> None:
         """Passes on what some of the threads know, and not what they did."""
         sink.over |= self.over
@@ -159,7 +183,8 @@ class Agent:
     def forget(self) -> None:
         """Drops what all threads know by now from what some know."""
         known, fenced = self.over, self.fenced
-        self.own = {n: f for n, f in self.own.items() if not known >> n & 1}
+        loads = self.loads
+        self.own = {n: f for n, f in self.own.items() if not known >> n & 1 or n in loads}
         self.waits = {n for n in self.waits if not known >> n & 1}
         self.partial = {
             subset: (over & ~known, more & ~fenced)
@@ -167,10 +192,15 @@ class Agent:
             if over & ~known or more & ~fenced
         }
 
-    def fence(self) -> None:
-        """fence.proxy.async: all that these threads know is visible to asynchronous accesses."""
-        self.fenced |= self.over
-        self.partial = {s: (over, fenced | over) for s, (over, fenced) in self.partial.items()}
+    def fence(self, loads: int) -> None:
+        """fence.proxy.async: all that these threads know is visible to asynchronous accesses, and
+        their own loads have read. `loads`: events that are loads, for those of others of which it
+        does not wait."""
+        self.have_read(self.loading.end(set(self.loads)))
+        self.fenced |= self.over & ~loads
+        self.partial = {
+            s: (over, fenced | over & ~loads) for s, (over, fenced) in self.partial.items()
+        }
         for number in self.own:
             self.own[number] = True
         self.version += 1
@@ -192,6 +222,8 @@ class Agent:
             self,
             registers=dict(self.registers),
             own=dict(self.own),
+            loads=dict(self.loads),
+            loading=self.loading.clone(),
             waits=set(self.waits),
             partial=dict(self.partial),
             cp_async=self.cp_async.clone(),
@@ -241,6 +273,8 @@ class Agent:
                 known[subset] = (before[0] | over, before[1] | fenced)
             for number, fenced_since in part.own.items():
                 merged.own[number] = merged.own.get(number, True) and fenced_since
+            merged.loads.update(part.loads)
+            merged.loading.join(part.loading)
             merged.waits |= part.waits
             merged.cp_async.join(part.cp_async)
             merged.bulk.join(part.bulk)

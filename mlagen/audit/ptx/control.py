@@ -212,7 +212,11 @@ def _skip(state: State, agent: Agent, instruction: Instruction) -> None:
         for name, names in state.program.deciding(at).items()
         if (came := _came_with(state, agent, names)) is not None
     }
-    for name in {name for node in graph.skipped(at) for name in graph.writes[node]}:
+    written = {name for node in graph.skipped(at) for name in graph.writes[node]}
+    if agent.loads:
+        read = {name for node in graph.skipped(at) for name in graph.reads[node]}
+        agent.loading.blur(read, written)
+    for name in written:
         agent.registers[name] = known.get(name, UNKNOWN)
     agent.pc = graph.post_dominator[at]
 

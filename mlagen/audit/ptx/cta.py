@@ -155,7 +155,10 @@ class Cta:
         state.steps += 1
         if state.steps > MAX_STEPS:
             raise Stuck
-        pc = agent.pc = program.next[agent.pc]
+        first, pc = agent.pc, program.next[agent.pc]
+        agent.pc = pc
+        if agent.loads:
+            agent.have_read(agent.loading.along(program.routes.along(first, pc)))
         if pc >= program.graph.end:
             ending.leave(state, agent, None)
             return
@@ -166,6 +169,7 @@ class Cta:
             agent.pc = pc + 1
             return
         if kind is Kind.BRANCH:
+            agent.have_read(agent.loading.branch())
             control.branch(state, agent, instruction)
             return
         state.reached.add(pc)

@@ -156,6 +156,7 @@ def _arrivals(
 ) -> None:
     """`number` arrivals; those beyond a phase's count go to the next one."""
     if pass_on:
+        agent.tells(instruction)
         agent.release(bar.sink, threads)
     while number > 0:
         _ordered(state, agent, instruction, bar, threads)
@@ -328,7 +329,7 @@ def proxy_fence(state: State, agent: Agent, instruction: Instruction, lanes: Lan
     state.seen.fences.add(instruction.line)
     if not agent.idle_fence(state.generic):
         state.seen.effective.add(instruction.line)
-    agent.fence()
+    agent.fence(state.read)
 
 
 def init_fence(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from mlagen.audit.ptx.agent import LANES, WARPS
+from mlagen.audit.ptx.loads import Routes
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
 from mlagen.audit.ptx.values import Value
@@ -82,6 +83,7 @@ class EntryProgram:
                 self._readers[name].add(i)
         self._writers = Counter(name for names in self.graph.writes for name in names)
         self.next = self._following()
+        self.routes = Routes(self.graph)
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
         self.unit = LANES * WARPS if self._in_step() else LANES

@@ -35,6 +35,8 @@ RULES: dict[str, str] = {
     "smem-bounds": "accesses stay inside the declared shared memory",
     "smem-size": "shared memory fits the target's 232448 bytes",
     "smem-alignment": "tiles, barriers and copies are aligned as their instructions demand",
+    "smem-load-release": "a place that a copy fills again is released when the values of its loads"
+    " were used, or behind fence.proxy.async",
     "proxy-fence": "fence.proxy.async between ordinary writes and asynchronous accesses",
     "copy-unwaited": "no copy to shared memory is in flight when the kernel ends",
     "bulk-unwaited": "bulk stores have been read before their buffer or the block goes away",

@@ -28,6 +28,7 @@ class Event:
     what: str
     threads: int = 0
     generic: bool = False  # ordinary proxy: asynchronous accesses see it only after a fence
+    released: Instruction | None = None  # of a load: the first release before its value was used
 
     @property
     def bit(self) -> int:
@@ -62,14 +63,15 @@ class Read:
 class Clash:
     """Two accesses to the same bytes without an order, or ordered but not fenced."""
 
-    kind: str  # "smem-raw", "smem-war", "smem-waw", "proxy-fence"
+    kind: str  # "smem-raw", "smem-war", "smem-waw", "proxy-fence", "smem-load-release"
     earlier: Event
     address: int
 
 
 @dataclass(slots=True, eq=False)
 class Knowledge:
-    """What the accessing threads know: events over, and those seen by the asynchronous proxy."""
+    """What the accessing threads know: events over, and those seen by the asynchronous proxy; of
+    ordinary loads the ones that have read."""
 
     over: int
     fenced: int
@@ -221,13 +223,17 @@ class SharedMemory:
             covered = cells is None and low <= key[0] and key[1] <= high
             kept = []
             for read in reads:
-                if knows.over >> read.event.number & 1:
-                    if not covered:
-                        kept.append(read)
-                    continue
-                kept.append(read)
-                if not (read.event.number in knows.own and _same_threads(read, cells, knows)):
+                number = read.event.number
+                mine = number in knows.own and _same_threads(read, cells, knows)
+                known = knows.over >> number & 1
+                late = cells is None and not _has_read(read, knows)
+                if not known or late or not covered:
+                    kept.append(read)
+                if not (known or mine):
                     found.append(Clash("smem-war", read.event, CELL * max(low, read.low)))
+                elif late:
+                    place = CELL * max(low, read.low)
+                    found.append(Clash("smem-load-release", read.event, place))
             if kept:
                 self.reads[key] = kept
             else:
@@ -244,6 +250,13 @@ def _overlap(read: Read, low: int, high: int, cells: Cells | None) -> bool:
     if cells is None:
         return bool(((read.cells.cells >= low) & (read.cells.cells < high)).any())
     return read.cells is cells or bool(np.isin(read.cells.cells, cells.cells).any())
+
+
+def _has_read(read: Read, knows: Knowledge) -> bool:
+    """Whether a read that is known to be issued is known to be over as well: all but ordinary loads
+    are."""
+    number = read.event.number
+    return read.cells is None or bool(knows.fenced >> number & 1 or knows.own.get(number))
 
 
 def _same_threads(read: Read, cells: Cells | None, knows: Knowledge) -> bool:

@@ -19,6 +19,9 @@ _CLASHES = {
     "smem-war": ("overwrites", "which {} may still be reading",
                  "a release by the readers, and a wait for it, before this write"),
     "smem-waw": ("overwrites", "which {} may still be writing", "an order between the two writes"),
+    "smem-load-release": ("overwrites", "which {} may still have to read",
+                          "its values used before the release, or fence.proxy.async between the"
+                          " load and the release"),
     "proxy-fence": ("accesses", "written by {} without a proxy fence",
                     "fence.proxy.async between the write and the synchronisation"),
 }  # fmt: skip
@@ -56,6 +59,7 @@ class State:
     bars: dict[int, NamedBarrier] = field(default_factory=dict)
     wgmma: dict[int, list[WgmmaOperation]] = field(default_factory=dict)  # by warpgroup
     generic: int = 0  # events that are ordinary writes, a set
+    read: int = 0  # events that are ordinary loads
     loads: list[Event] = field(default_factory=list)
     registers: dict[int, int] = field(default_factory=dict)  # a thread's, by warp
     pool: dict[int, int] = field(default_factory=dict)  # that setmaxnreg.dec gave, by block
@@ -131,6 +135,9 @@ class State:
             earlier, (verb, how, needs) = clash.earlier, _CLASHES[clash.kind]
             address = self.setting.address(clash.address)
             told = f"{what} {verb} shared memory at {address:#x}, {how.format(earlier.what)}"
+            if clash.kind == "smem-load-release" and earlier.released:
+                line = earlier.released.line
+                told += f": line {line} releases it before a value of that load is used"
             other = earlier.instruction
             self.tell(clash.kind, agent, instruction, told, other=other, needs=needs)
 

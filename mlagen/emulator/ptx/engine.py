@@ -43,6 +43,7 @@ from mlagen.emulator.ptx.memory.atomics import run_atomic
 from mlagen.emulator.ptx.memory.collectives import run_collective
 from mlagen.emulator.ptx.memory.matrices import run_matrix_move
 from mlagen.emulator.ptx.order.lanes import met
+from mlagen.emulator.ptx.order.loads import carry_loads, end_taken, use_loads
 from mlagen.emulator.ptx.order.registers import check_registers
 from mlagen.emulator.ptx.state import (
     fault,
@@ -156,13 +157,22 @@ def step(context: int, warp: int, row: int) -> None:
     active = guarded(context, warp, p, mask)
     if load_i64(context, y.C_SANITIZE) != 0:
         check_registers(context, warp, row, active)
+        marks = load_i64(p, y.P_MARKS)
+        if marks > y.MARK_LOADS and load_i64(base, y.W_UNREAD) != 0:
+            if marks & y.MARK_CARRIES != 0:
+                carry_loads(context, warp, row, active)
+            elif marks & y.MARK_USES != 0:
+                use_loads(context, warp, row, active)
         # Lanes that a guard keeps out do not execute it: no lane at all is no divergence.
-        if load_i64(p, y.P_ALIGNED) != 0 and active != 0 and active != load_i64(base, y.W_LIVE):
+        aligned = marks & y.MARK_ALIGNED != 0
+        if aligned and active != 0 and active != load_i64(base, y.W_LIVE):
             report(context, y.DIVERGED, row, -1, warp, active, load_i64(base, y.W_LIVE), 0)
-        if load_i64(p, y.P_ALIGNED) != 0 or load_i64(p, y.P_CLASS) == y.X_BARRIER:
+        if aligned or load_i64(p, y.P_CLASS) == y.X_BARRIER:
             met(context, warp, active)
     kind = load_i64(p, y.P_CLASS)
     if kind == y.X_BRANCH:
+        if load_i64(base, y.W_TAKEN) != 0:
+            end_taken(context, warp)
         if load_i64(p, y.P_OP) == 0:
             branch(base, active, load_i64(p, y.P_TARGET), row + 1)
         elif active == 0:

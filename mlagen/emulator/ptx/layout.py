@@ -49,7 +49,9 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_RECORDS,  # records of accesses (order.records)
     C_TENSOR,  # tensor memory: words of CTAs and of warps (tensor.layout)
     C_AFTER,  # vector clocks of warps as of their last tcgen05.fence::after_thread_sync
-) = range(31)
+    C_LOADS,  # loads from shared memory that are kept (order.loads), KEPT a warp
+    C_LOADED,  # int64, the place as C_DEFINED's: the load whose value a register has; 0: none
+) = range(33)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -151,9 +153,12 @@ P_READS: Final = 26  # first word in C_LIST: numbers of the registers it reads
 P_READ_COUNT: Final = 27
 P_WRITES: Final = 28
 P_WRITE_COUNT: Final = 29
-P_ALIGNED: Final = 30  # 1: all live lanes of the warp have to execute it together
+P_MARKS: Final = 30  # MARK_ bits
 P_SIZE: Final = 32
 NO_GUARD: Final = 1 << 40
+# Of a row: all live lanes of the warp have to execute it together; it is a load from shared memory
+# that is kept; it reads or writes what comes of such loads, and is arithmetic (translate.loads).
+MARK_ALIGNED, MARK_LOADS, MARK_USES, MARK_CARRIES = 1, 2, 4, 8
 NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand that was left out
 
 # Classes. One function each executes them; each has its module beside its translation.
@@ -211,7 +216,14 @@ W_WAIT_FOR: Final = 80  # 32 words: the phase or generation that ends it
 W_TRIED: Final = 112  # lanes whose mbarrier.try_wait was answered no, and which may ask again
 W_ACCESSED: Final = 113  # lanes that accessed shared memory since all of them met
 W_MET: Final = 114  # the warp's own clock when they did (order.lanes)
-W_SIZE: Final = 120
+W_LOADS: Final = 115  # loads from shared memory so far that are kept (order.loads)
+W_TOLD: Final = 116  # releases so far, and copies to shared memory that it issued
+W_RELEASE: Final = 117  # row of the first of them after the last of these loads
+W_RELEASED: Final = 118  # W_LOADS at that one
+W_UNREAD: Final = 119  # of these loads, those that may not have read
+W_TAKEN: Final = 120  # of those, the ones whose values arithmetic had
+W_OVER: Final = 121  # all loads up to this one have read
+W_SIZE: Final = 122
 RUNNING, WAITING, ENDED = range(3)
 (
     WAIT_MBARRIER,  # object: mbarrier slot in the cluster; ends when its phase passes W_WAIT_FOR
@@ -257,7 +269,8 @@ B_SIZE: Final = 4
     F_C,
     F_COUNT,
     F_CLUSTER,
-) = range(10)
+    F_RELEASE,  # of a race with a load: row of the release that came before its value was used
+) = range(11)
 F_SIZE: Final = 12
 MAX_FINDINGS: Final = 4096
 FIND_SLOTS: Final = 16384

@@ -125,6 +125,8 @@ class ClusterState:
             y.C_TENSOR: 8 * (ctas * tensor.TC_SIZE + total * tensor.TW_SIZE),
             y.C_AFTER: total * clocks * 8 if program.tensor else 0,
             y.C_SHADOW: ctas * room if setup.sanitize else 0,
+            y.C_LOADS: total * order.KEPT * order.L_SIZE * 8 if program.loads else 0,
+            y.C_LOADED: total * count * 8 if program.loads else 0,
             y.C_TEMP: y.TEMP_BYTES,
             y.C_FIND: y.MAX_FINDINGS * y.F_SIZE * 8,
             y.C_FIND_INDEX: y.FIND_SLOTS * 8,

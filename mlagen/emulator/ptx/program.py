@@ -11,6 +11,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.entries import LIMITED, machine_of, parameter_places
 from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
 from mlagen.emulator.ptx.translate import agents, control, matrix, memory, tensor, values
+from mlagen.emulator.ptx.translate.loads import mark_loads
 from mlagen.emulator.ptx.translate.rows import (
     OperandError,
     Special,
@@ -37,7 +38,8 @@ class Program:
     """An entry, its rows, and what a launch has to set up for it.
 
     `symbols`: state space and address of each variable. `dynamic`: where the launch's shared memory
-    begins, after the static variables. `tensor`: it has tensor memory.
+    begins, after the static variables. `tensor`: it has tensor memory. `loads`: some of its loads
+    are kept (order.loads).
     """
 
     entry: Entry
@@ -54,6 +56,7 @@ class Program:
     const: np.ndarray
     globals: tuple[GlobalVariable, ...]
     tensor: bool = False
+    loads: bool = False
 
 
 def translate(module: Module, entry: Entry) -> Program:
@@ -86,6 +89,7 @@ def translate(module: Module, entry: Entry) -> Program:
                 f"line {instruction.line}: not understood: {instruction.text[:100]}"
             ) from error
     rows.append([y.X_EXIT, 0, y.NO_GUARD] + [0] * (y.P_SIZE - 3))  # past the last instruction
+    loads = mark_loads(rows, translator.lists)
     return Program(
         entry,
         np.array(rows, np.int64),
@@ -101,4 +105,5 @@ def translate(module: Module, entry: Entry) -> Program:
         variables.const,
         variables.globals,
         any(i.name == "tcgen05" for i in entry.instructions),
+        loads,
     )

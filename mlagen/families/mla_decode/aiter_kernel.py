@@ -86,10 +86,7 @@ class AiterDecodeKernel:
     def __call__(self, call: AiterCall) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`. FindingsError
         for what the emulator finds."""
-        done = self._run(call)
-        for artifact, report in zip(self._artifacts(call), done.reports, strict=False):
-            if found := findings_of(artifact, report):
-                raise findings_error(artifact, found)
+        done = self._called(call)
         return done.output, done.lse
 
     @takes_call
@@ -117,6 +114,11 @@ class AiterDecodeKernel:
         return self._run(call)
 
     @takes_call
+    def called(self, call: AiterCall) -> AiterDecodeRun:
+        """The same as a call, with the parts."""
+        return self._called(call)
+
+    @takes_call
     def prepare(self, call: AiterCall) -> PreparedMlaDecode:
         """The same call on tensors of a GPU, checked and packed but not launched."""
         if isinstance(call.tensors[0], np.ndarray):
@@ -128,6 +130,13 @@ class AiterDecodeKernel:
         prepare: Any = self.launcher
         ready = tuple(prepare.prepare(artifact, **given) for artifact, given in launches)
         return PreparedMlaDecode(ready, tensors["o"], tensors["lse"])
+
+    def _called(self, call: AiterCall) -> AiterDecodeRun:
+        done = self._run(call)
+        for artifact, report in zip(self._artifacts(call), done.reports, strict=False):
+            if found := findings_of(artifact, report):
+                raise findings_error(artifact, found)
+        return done
 
     def _run(self, call: AiterCall) -> AiterDecodeRun:
         tensors, launches = self._launches(call)

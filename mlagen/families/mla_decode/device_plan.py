@@ -62,12 +62,11 @@ class PlanTensors:
         """Elements of lse from head to head."""
         return self.config.q_len if self.tokens is None else self.tokens
 
-    @property
-    def grid(self) -> dict[str, int]:
+    def grid(self, unit: Unit) -> dict[str, int]:
         """What the decode kernel's blocks are as many as: its items, or itself where it has
-        shares."""
+        shares. `unit`: the kernel's."""
         if self.shares is None:
-            return {"items": int(self.items.shape[0])}
+            return unit.grid(int(self.items.shape[0]))
         return {"blocks": int(self.shares.shape[0]) - 1}
 
 

@@ -1,12 +1,14 @@
 """How often the sequences of an MLA decode call are split: what is estimated to end first.
 
-The estimate is of microseconds, and knows two GPUs. Numbers of an H200 are fitted by eye to 340
+The estimate is of microseconds, and knows three GPUs. Numbers of an H200 are fitted by eye to 340
 runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
 sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
 4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to 90 runs of
 16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433). Those of an MI355X are
 predictions, of the cycle model and of 6.5 TB/s from HBM for all 256 compute units: nothing was
-measured on one.
+measured on one. Those of a B200 are predictions as well: a bound by pipe of what was executed in
+the emulator, of which FlashMLA's published speed is 82 %, and assumptions, each of which is named
+where it stands.
 
 Up to as many items as there are SMs run at once, and what each takes grows with how many there are:
 they share DRAM and L2. At its end the merge reads all parts again; sequences in two parts have
@@ -23,9 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
-from mlagen.families.mla_decode.unit import HOPPER, MI355X_CUS, Unit
+from mlagen.families.mla_decode.unit import B200_SMS, HOPPER, MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES
 
 Ints = npt.NDArray[np.int64]
@@ -84,9 +87,25 @@ MI355X = Costs(start=7.0, crowd=(), pair=0.0, loop=0.0, merge=4.0)
 MI355X_TILES = {64: (1.67, 2.02), 128: (2.02, 2.25)}  # by rows of a block, of bf16 and of others
 HBM = 6.5e6  # bytes a microsecond that all compute units together get
 
+# A B200, of which nothing was measured. Clocks of an SM for 64 keys, of a block and of a CTA pair:
+# SMEM's, the slowest pipe (`benchmarks/mla_decode_bound_sm100.py`).
+B200_CLOCKS = {"bf16": (1992, 1416), "rope-aware": (2252, 1676), "fp8": (968, 664)}
+# So many in a microsecond are 2,250 TFLOP/s, NVIDIA's data sheet. FlashMLA's sparse prefill has
+# 82 % of its bound by the same rates (docs/mla_sparse_speed.md): decode is assumed to have it, too.
+B200_MHZ, B200_REACHED = 1856, 0.82
+# 8 TB/s, the data sheet's; FlashMLA's README has 3,000 of 3,350 GB/s for decode on an H800, and the
+# same share is assumed here.
+B200_HBM = 8e6 * 0.9
+# Assumed: four accesses of 0.8 us one after the other (item, length, page, rows), and 1 us from the
+# last product to the last store. The launch is in all choices. The merge, which is launched ahead,
+# is taken to have H200's 1.5 us; it reads 64 rows at the 11.3 TB/s that FlashMLA's sparse prefill
+# draws from L2 at its published speed.
+B200 = Costs(start=4.2, crowd=(), pair=0.0, loop=0.0, merge=1.5, part=64 * 512 * 4 / 11.3e6)
+
 
 def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     """Those of a problem. Blocks of few rows have less to merge, down to half."""
+    rows = item_rows(config)
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.few:
         costs = FEW if config.cache_dtype == "bf16" else FEW_E4M3
@@ -97,8 +116,20 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
         row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
         shared = TILE * row * MI355X_CUS / HBM  # where all compute units have one
         costs = replace(MI355X, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
-    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+    if unit.target == "sm_100a":
+        costs = _b200(config, unit, rows)
     return replace(costs, part=costs.part * max(min(rows, unit.rows) / 64, 0.5))
+
+
+def _b200(config: MlaDecodeConfig, unit: Unit, rows: int) -> Costs:
+    """Of items that a block takes, or a CTA pair. Of `rows` query rows that share keys the row
+    blocks run side by side, so that HBM gives each key once."""
+    form = "fp8" if config.compute == "fp8" else "rope-aware" if config.rope_aware else "bf16"
+    tile = B200_CLOCKS[form][unit.ctas - 1] / B200_MHZ / B200_REACHED
+    row = config.cache_columns * ELEMENT_TYPES[config.cache_element].itemsize
+    readers = B200_SMS / unit.ctas / -(-rows // unit.rows)  # where all SMs have an item
+    shared = TILE * row * readers / B200_HBM
+    return replace(B200, tile=tile, crowd=((0.0, max(shared - tile, 0.0)),))
 
 
 def parts_together(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> int:
@@ -191,10 +222,15 @@ def estimate(costs: Costs, tiles: Ints, row_blocks: Ints, counts: Ints, blocks: 
 def end(costs: Costs, tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
     """The same, each item taken by the SM that is free first."""
     of_sequence, each, once = _times(costs, tiles, row_blocks, counts, blocks)
+    return longest_first(np.repeat(each, of_sequence), blocks) + once
+
+
+def longest_first(times: Floats, blocks: int) -> float:
+    """When the last of these items ends, each taken by the SM that is free first."""
     free = [0.0] * blocks
-    for time in np.sort(np.repeat(each, of_sequence))[::-1].tolist():
+    for time in np.sort(times)[::-1].tolist():
         heapq.heapreplace(free, free[0] + time)
-    return max(free) + once
+    return max(free)
 
 
 def _times(

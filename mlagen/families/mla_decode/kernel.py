@@ -177,7 +177,7 @@ class MlaDecodeKernel:
             self.enqueue,
             Dealt(
                 tokens,
-                self._unit.blocks if blocks is None else blocks,
+                self._unit.blocks if blocks is None else self._unit.filling(blocks),
                 split_keys,
                 self._persistent,
                 self._takes_in,
@@ -452,7 +452,7 @@ class MlaDecodeKernel:
         given = {
             "tensors": {**tensors, "items": plan.items, **shares, **work},
             "scalars": {name: value for name, value in numbers.items() if name in named},
-            "sizes": plan.grid,
+            "sizes": plan.grid(self._unit),
         }
         if plan.merges is None:
             return [(self.artifact, given)]

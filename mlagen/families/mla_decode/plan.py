@@ -41,6 +41,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
+from mlagen.families.mla_decode.uneven_splits import uneven_ends
 from mlagen.families.mla_decode.unit import HOPPER, Unit
 
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
@@ -322,7 +323,12 @@ def _splits(
         return cut.splits(low), cut
     if counts is None:
         counts = even_counts(config, tiles, row_blocks, unit)
-    return _even_splits(low, tiles, counts), None
+    ends = None if persistent else uneven_ends(config, tiles, row_blocks, unit, counts)
+    if ends is None:
+        return _even_splits(low, tiles, counts), None
+    return tuple(
+        (0, *(a + first for first in own)) for a, own in zip(low.tolist(), ends, strict=True)
+    ), None
 
 
 def _even_splits(low: Ints, tiles: Ints, counts: Ints) -> tuple[tuple[int, ...], ...]:

@@ -82,7 +82,7 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Uni
     a_tile = costs.tile + costs.crowd[-1][1]
     while low < high:
         share = (low + high) // 2
-        found = _cut(lengths, gangs, gang, share)
+        found = cut_line(lengths, gangs, gang, share)
         if found is None:
             low = share + 1
         else:
@@ -94,7 +94,7 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Uni
     return best if high * a_tile + merge < load * a_tile else whole
 
 
-def _cut(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | None:
+def cut_line(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | None:
     """All tiles in one line, cut after `share` of them and of what items cost, at even tiles; None
     where the gangs do not suffice."""
     ends: list[list[int]] = []

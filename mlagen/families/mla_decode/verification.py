@@ -193,7 +193,7 @@ class MlaDecodeTrial(Trial):
             **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(2 * slots, np.int32),
         }  # fmt: skip
-        sizes = {"items": len(work.items)}
+        sizes = self.unit.grid(len(work.items))
         if work.together > 1 and not puts_together(artifact.manifest):
             raise ConfigError(
                 f"together={work.together}: blocks of this kernel put no parts together",
@@ -312,6 +312,10 @@ class MlaDecodeKind(Kind):
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
                 "cut them",
             )
+        if config.window and -(-(config.window + config.q_len + tile - 2) // tile) < most:
+            limits += (f"passes for more tiles than {config.window} keys of a window lie in",)
+        if config.chunk:
+            limits += ("masks of a chunk's beginning in tiles that no chunk can begin in",)
         whole: dict[str, Any] = {"lengths": lengths}
         parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
         if takes_items(artifact.manifest):
@@ -328,14 +332,21 @@ class MlaDecodeKind(Kind):
             calls.append(Call("late_max", whole))
         if config.q_len > 1 and order.running:  # one new token sees the last tile whole
             calls.append(Call("realistic", whole | {"q_lens": _one_token(lengths)}))
-        if config.window and order.running:  # parts of all sizes whose first tile or two are cut
-            lengths = tuple(config.window + config.q_len - 1 + n for n in (10, 40))
-            parts = whole | {"lengths": lengths}
+        if config.cut_at_start and order.running:  # parts of all sizes whose first tiles are cut
+            parts = whole | {"lengths": _cut_lengths(config)}
             calls += [
                 Call("realistic", parts | {"split_keys": TILE * n})
                 for n in range(1, -(-most * tile // TILE) + 1)
             ]
         return Covering(tuple(calls), limits)
+
+
+def _cut_lengths(config: MlaDecodeConfig) -> tuple[int, ...]:
+    """Lengths at which windows of a sequence's tokens begin in one tile and in two, or some of them
+    in the next chunk."""
+    if config.window:
+        return tuple(config.window + config.q_len - 1 + n for n in (10, 31, 63))
+    return tuple(config.chunk + n for n in (1, config.q_len // 2 + 1, 40, 72, config.chunk + 1))
 
 
 def _one_token(lengths: tuple[int, ...]) -> tuple[int, ...]:

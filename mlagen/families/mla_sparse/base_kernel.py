@@ -280,7 +280,7 @@ class MlaSparseKernel:
             key = (
                 *[None if x is None else x.data_ptr() for x in call.tensors],
                 *[None if x is None else x.data_ptr() for x in outputs],
-                made, call.scales, call.empty_lse, call.splits, stream_of(q),
+                made, call.scales, call.empty_lse, call.splits, call.split_keys, stream_of(q),
             )  # fmt: skip
         except AttributeError:  # another library's tensor
             return None, None, call

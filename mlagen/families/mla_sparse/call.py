@@ -25,6 +25,7 @@ class SparseCall(NamedTuple):
     empty_lse: str
     checked: bool
     splits: int | None = None
+    split_keys: int | None = None
 
 
 def prefill_call(
@@ -68,6 +69,7 @@ def decode_call(
     kv_scale: float = 1.0,
     q_scale: float = 1.0,
     splits: int | None = None,
+    split_keys: int | None = None,
     out: Any = None,
     lse: Any = None,
     empty_lse: str = "-inf",
@@ -79,7 +81,7 @@ def decode_call(
         extra_indices, extra_topk_length, extra_kv_scales,
     )  # fmt: skip
     scales = (scale, kv_scale, q_scale)
-    return SparseCall(tensors, (out, lse), scales, empty_lse, checked, splits)
+    return SparseCall(tensors, (out, lse), scales, empty_lse, checked, splits, split_keys)
 
 
 takes_prefill = taking(prefill_call)  # a method of a `SparseCall` as one of its arguments

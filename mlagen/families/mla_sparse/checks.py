@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from mlagen.attention.latent.order import D_V
-from mlagen.errors import ConfigError
-from mlagen.families.mla_sparse.rows import row_format
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.families.mla_sparse.rows import PREFILL_ROWS, row_format
 from mlagen.problem.fields import check_types, listed
 
 WIDTHS = (576, 512)
@@ -34,8 +34,25 @@ class Common(Protocol):
     def rows(self) -> str: ...
 
 
-def check_common(problem: Common, rows: tuple[str, ...]) -> None:
-    """ConfigError for a value that no kernel can have; `rows`: the formats that there are."""
+class Products:
+    """What products are of, of problems that say it by `dtype` and `compute`."""
+
+    dtype: str
+    compute: str
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether products take queries as they are stored."""
+        return self.compute == "fp8" or self.dtype == "bf16"
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of a number that products are of."""
+        return 1 if self.compute == "fp8" else 2
+
+
+def check_common(problem: Common) -> None:
+    """ConfigError for a value that no kernel can have."""
     check_types(problem)
     if not 1 <= problem.num_heads <= MAX_HEADS:
         raise ConfigError(
@@ -53,7 +70,7 @@ def check_common(problem: Common, rows: tuple[str, ...]) -> None:
     ):
         if value not in legal:
             raise ConfigError(f"{name}={value} is not supported", hint=f"{name} is {listed(legal)}")
-    row_format(problem.rows, problem.d_qk, rows)
+    row_format(problem.rows, problem.d_qk)
 
 
 def check_compute(compute: str, dtype: str, rows: str) -> None:
@@ -67,4 +84,14 @@ def check_compute(compute: str, dtype: str, rows: str) -> None:
             f"compute=fp8 does not go with dtype={dtype}, rows={rows}",
             hint=f"products of e4m3 are of dtype=fp8_e4m3 and rows={listed(NATIVE_ROWS)}: columns "
             "of other rows have scales or types of their own; compute=bf16 takes them",
+        )
+
+
+def check_prefill_rows(rows: str, target: str) -> None:
+    """UnsupportedError for a format that prefill on `target` does not have."""
+    if rows not in PREFILL_ROWS:
+        raise UnsupportedError(
+            f"rows={rows} of prefill on {target}: its scales lie behind the rows of a page, which "
+            "decode reads there",
+            hint=f"rows={listed(PREFILL_ROWS)}; sm_100a has rows={rows} in prefill, too",
         )

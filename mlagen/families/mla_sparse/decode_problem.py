@@ -19,20 +19,23 @@ from typing import ClassVar
 from mlagen.attention.latent.order import D_V
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.checks import (
+    COMPUTE,
     MAX_HEADS,
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
+    Products,
     check_common,
+    check_compute,
 )
-from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, RowFormat
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
 
 MAX_Q_LEN = 8
 
 
 @dataclass(frozen=True)
-class MlaSparseDecodeConfig(Fields):
+class MlaSparseDecodeConfig(Products, Fields):
     """One sparse decode kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
@@ -47,7 +50,7 @@ class MlaSparseDecodeConfig(Fields):
         "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
     )
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    rows: str = told("bf16", meaning="how a row of the caches is stored", legal=DECODE_ROWS)
+    rows: str = told("bf16", meaning="how a row of the caches is stored", legal=ROWS)
     q_len: int = told(1, meaning="new tokens a sequence", legal=f"1 .. {MAX_Q_LEN}")
     shared_list: bool = told(
         False, meaning="whether a sequence's tokens share its lists", legal=BOOLEANS
@@ -56,9 +59,14 @@ class MlaSparseDecodeConfig(Fields):
     causal: bool = told(
         False, meaning="whether keys of the first cache come with positions", legal=BOOLEANS
     )
+    compute: str = told(
+        "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
+        legal=COMPUTE,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_common(self, DECODE_ROWS)
+        check_common(self)
+        check_compute(self.compute, self.dtype, self.rows)
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(
                 f"q_len={self.q_len} is not in 1 .. {MAX_Q_LEN}",

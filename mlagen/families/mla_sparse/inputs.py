@@ -58,6 +58,11 @@ class _Call:
                 head = int(np.flatnonzero(np.isnan(self.sink))[0])
                 raise ConfigError(f"sink[{head}] is NaN", hint="-inf is a sink that adds nothing")
 
+    @property
+    def _largest_scale(self) -> float:
+        """That a row which a list names may have."""
+        return LARGEST_SCALE if self.config.compute == "fp8" else math.inf
+
     @cached_property
     def pool(self) -> Pool:
         """The cache."""
@@ -102,7 +107,7 @@ class MlaSparsePrefillInputs(_Call):
         if self.topk_length is not None:
             check_int32("topk_length", self.topk_length, (len(self.q),))
         self._check_shared()
-        check_named(self, LARGEST_SCALE if config.compute == "fp8" else math.inf)
+        check_named(self, self._largest_scale)
 
     @property
     def batch(self) -> int:
@@ -163,7 +168,7 @@ class MlaSparseDecodeInputs(_Call):
             check_int32("extra_indices", self.extra_indices, lists, least=1)
         if self.extra_topk_length is not None:
             check_int32("extra_topk_length", self.extra_topk_length, (self.batch,))
-        check_named(self)
+        check_named(self, self._largest_scale)
 
     @property
     def batch(self) -> int:

@@ -24,12 +24,18 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kept import Kept
 from mlagen.families.mla_sparse.paging import split_numbers
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.splits import blocks_an_sm, groups_of, split_count
+from mlagen.families.mla_sparse.splits import (
+    blocks_an_sm,
+    groups_of,
+    split_count,
+    split_every,
+)
 from mlagen.family import Builder
 from mlagen.launch import Launcher
 
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
+    "sm_100a": "mla_decode_merge_sm100",
     "gfx950": "mla_decode_merge_gfx950",
 }
 
@@ -120,7 +126,9 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         `extra_topk_length` and `extra_kv_scales`.
 
         `out` [batch, q_len, H, 512] bf16 and `lse` [batch, H, q_len] fp32. `splits`: parts that the
-        keys of each query are divided into; without it, as many as shapes and SMs suggest. Calls of
+        keys of each query are divided into; without it, as many as shapes and SMs suggest.
+        `split_keys`: instead of it, as many as lists have so many keys, a multiple of 64: then a
+        query's bits depend on its own lists and their extents, and on no batch and no GPU. Calls of
         one stream share the room that parts are left in: two that may run at the same time take two
         streams.
         """
@@ -165,6 +173,8 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def _splits(self, call: SparseCall, found: Checked, units: int) -> int:
         """Parts of each query's keys."""
         asked = call.splits
+        if call.split_keys is not None:
+            asked = split_every(call.split_keys, found.tiles, asked)
         if asked is None:
             if self._build is None:
                 return 1

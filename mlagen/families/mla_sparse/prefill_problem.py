@@ -22,15 +22,16 @@ from mlagen.families.mla_sparse.checks import (
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
+    Products,
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, RowFormat
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
 
 @dataclass(frozen=True)
-class MlaSparsePrefillConfig(Fields):
+class MlaSparsePrefillConfig(Products, Fields):
     """One sparse prefill kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
@@ -45,30 +46,20 @@ class MlaSparsePrefillConfig(Fields):
         "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
     )
     output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
-    rows: str = told("bf16", meaning="how a row of the cache is stored", legal=PREFILL_ROWS)
+    rows: str = told("bf16", meaning="how a row of the cache is stored", legal=ROWS)
     compute: str = told(
         "bf16", meaning="what products are of; fp8: P is rounded to e4m3, with a bias",
         legal=COMPUTE,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_common(self, PREFILL_ROWS)
+        check_common(self)
         check_compute(self.compute, self.dtype, self.rows)
 
     @property
     def row_format(self) -> RowFormat:
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
-
-    @property
-    def as_stored(self) -> bool:
-        """Whether products take queries as they are stored."""
-        return self.compute == "fp8" or self.dtype == "bf16"
-
-    @property
-    def product_bytes(self) -> int:
-        """Bytes of a number that products are of."""
-        return 1 if self.compute == "fp8" else 2
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:

@@ -30,12 +30,16 @@ class RowFormat:
     scale: str
     block: int = 0
     rope: int = 0
-    decode_only: bool = False
 
     @property
     def element(self) -> str:
         """The type of the cache's array: rows of bytes are e4m3 by name."""
         return "bf16" if self.scale == "none" else "fp8_e4m3"
+
+    @property
+    def paged_scales(self) -> bool:
+        """Whether scales lie behind all rows of a page."""
+        return self.scale == "ue8m0"
 
     @property
     def once(self) -> bool:
@@ -90,21 +94,20 @@ FORMATS = {
         # 512 e4m3, 64 bf16 divided by the row's scale, too: as in mla_decode.
         RowFormat("rope_aware", (576,), "side", rope=ROPE),
         # 448 e4m3, 64 bf16; 7 ue8m0 and a byte of padding at the page's end: FlashMLA's MODEL1.
-        RowFormat("model1", (512,), "ue8m0", block=64, rope=ROPE, decode_only=True),
+        RowFormat("model1", (512,), "ue8m0", block=64, rope=ROPE),
     )
 }
-DECODE_ROWS = tuple(FORMATS)
-PREFILL_ROWS = tuple(name for name, row in FORMATS.items() if not row.decode_only)
+ROWS = tuple(FORMATS)
+PREFILL_ROWS = tuple(name for name, row in FORMATS.items() if not row.paged_scales)  # everywhere
 
 
-def row_format(name: str, d_qk: int, legal: tuple[str, ...]) -> RowFormat:
-    """The format of that name. ConfigError: it is none of the `legal`, or not of this width."""
-    if name not in legal:
-        where = " of prefill; decode has it" if name in FORMATS else ""
-        raise ConfigError(f"rows={name} is no format{where}", hint=f"rows is {listed(legal)}")
+def row_format(name: str, d_qk: int) -> RowFormat:
+    """The format of that name. ConfigError: there is none, or it is not of this width."""
+    if name not in FORMATS:
+        raise ConfigError(f"rows={name} is no format", hint=f"rows is {listed(ROWS)}")
     found = FORMATS[name]
     if d_qk not in found.widths:
-        fits = [other for other in legal if d_qk in FORMATS[other].widths]
+        fits = [other for other in ROWS if d_qk in FORMATS[other].widths]
         raise ConfigError(
             f"rows={name} does not go with d_qk={d_qk}",
             hint=f"d_qk={listed(found.widths)}" + (f", or rows={listed(fits)}" if fits else ""),

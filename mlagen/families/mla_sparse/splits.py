@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32, merge_table
+from mlagen.errors import ConfigError
 
 TILE = 64
 WARPGROUP = 128  # threads
@@ -45,6 +46,22 @@ def split_count(units: int, tiles: int, sms: int, an_sm: int) -> int:
     if each == 1 and units * tiles > sms:
         each = 2
     return -(-tiles // each)
+
+
+def split_every(keys: int, tiles: int, splits: int | None) -> int:
+    """Parts of so many keys each of lists with room for `tiles` tiles of 64. A shorter list is
+    divided into as many: so its parts depend on it, its length and this room alone. ConfigError for
+    no multiple of 64, and beside `splits`."""
+    if splits is not None:
+        raise ConfigError(
+            f"splits={splits} and split_keys={keys} both say how keys are divided",
+            hint="one of them: so many parts, or parts of so many keys",
+        )
+    if keys < TILE or keys % TILE:
+        raise ConfigError(
+            f"split_keys={keys}", hint=f"split_keys is a multiple of {TILE}, keys of a part"
+        )
+    return -(-tiles // (keys // TILE))
 
 
 def merges(batch: int, q_len: int, heads: int, splits: int, rows: int = BLOCK_ROWS) -> Ints32:

@@ -23,7 +23,8 @@ KERNELS = {
         "gfx950": "mla_sparse_prefill_gfx950",
     },
     "mla_sparse_decode": {
-        "sm_90a": "mla_sparse_decode_sm90", "gfx950": "mla_sparse_decode_gfx950"
+        "sm_90a": "mla_sparse_decode_sm90", "sm_100a": "mla_sparse_decode_sm100",
+        "gfx950": "mla_sparse_decode_gfx950",
     },
 }  # fmt: skip
 
@@ -65,6 +66,7 @@ def _decode_of(
     columns: int,
     side: tuple[int, ...] | None,
     has: tuple[bool, bool, bool],
+    compute: str,
 ) -> MlaSparseDecodeKernel:
     q_len, heads, d_qk = query
     shared_list, extra, causal = has
@@ -72,7 +74,7 @@ def _decode_of(
         kernel,
         MlaSparseDecodeConfig(
             heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side),
-            q_len=q_len, shared_list=shared_list, extra=extra, causal=causal,
+            q_len=q_len, shared_list=shared_list, extra=extra, causal=causal, compute=compute,
         ),
     )  # fmt: skip
     assert isinstance(made, MlaSparseDecodeKernel)
@@ -117,15 +119,17 @@ def decode_kernel(
     *,
     extra: bool = False,
     causal: bool = False,
+    compute: str = "bf16",
 ) -> MlaSparseDecodeKernel:
-    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use.
+    """The kernel for tensors of these shapes and the GPU of `q`, built at its first use. `compute`:
+    what its products are of.
     ConfigError for a problem that none solves, UnsupportedError where that GPU has none for it."""
     if len(q.shape) != 4:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, q_len, heads, d_qk)")
     has = len(indices.shape) == 2, extra, causal
     return _decode_of(
         kernel_for(q, "mla_sparse_decode", KERNELS), tuple(q.shape[1:]), q.dtype, kv_cache.dtype,
-        kv_cache.shape[-1], _side(kv_scales), has,
+        kv_cache.shape[-1], _side(kv_scales), has, compute,
     )  # fmt: skip
 
 
@@ -172,15 +176,17 @@ def mla_sparse_decode(
     kv_scale: float = 1.0,
     q_scale: float = 1.0,
     splits: int | None = None,
+    split_keys: int | None = None,
     empty_lse: str = "-inf",
+    compute: str = "bf16",
 ) -> tuple[Any, Any]:
     """Attention of new tokens over listed rows: (output, log-sum-exp); see
     `MlaSparseDecodeKernel.run`. The kernel is chosen by the GPU that holds `q`, shapes, types and
-    what is given, and built at its first use."""
+    what is given, and by `compute`, what products are of, and built at its first use."""
     found = DECODE(
         q, kv_cache, indices, scale, topk_length, sink, kv_scales, positions, first_position,
         extra_cache, extra_indices, extra_topk_length, extra_kv_scales, kv_scale, q_scale,
-        empty_lse, splits,
+        empty_lse, splits, split_keys, compute,
     )  # fmt: skip
     return found[0], found[1]
 
@@ -199,17 +205,20 @@ def _decode(
     q: Any, cache: Any, indices: Any, scale: float, topk_length: Any, sink: Any, kv_scales: Any,
     positions: Any, first_position: Any, extra_cache: Any, extra_indices: Any,
     extra_topk_length: Any, extra_kv_scales: Any, kv_scale: float, q_scale: float, empty_lse: str,
-    splits: int | None,
+    splits: int | None, split_keys: int | None = None, compute: str = "bf16",
 ) -> tuple[Any, ...]:  # fmt: skip
     tensors = (
         q, cache, indices, topk_length, sink, kv_scales, positions, first_position, extra_cache,
         extra_indices, extra_topk_length, extra_kv_scales,
     )  # fmt: skip
     kernel = decode_kernel(
-        q, cache, indices, kv_scales, extra=extra_cache is not None, causal=positions is not None
-    )
+        q, cache, indices, kv_scales, extra=extra_cache is not None,
+        causal=positions is not None, compute=compute,
+    )  # fmt: skip
     scales = (scale, kv_scale, q_scale)
-    return kernel.enqueue(SparseCall(tensors, (None, None), scales, empty_lse, False, splits))
+    return kernel.enqueue(
+        SparseCall(tensors, (None, None), scales, empty_lse, False, splits, split_keys)
+    )
 
 
 def _prefill_shapes(q: Any, *_: Any) -> tuple[Any, Any, Any]:
@@ -251,5 +260,6 @@ DECODE = _registered(
     "mla_sparse_decode",
     _decode,
     _decode_shapes,
-    f"({_TENSORS}, {_MORE}, {_NUMBERS}, int? splits) -> (Tensor, Tensor)",
+    f"({_TENSORS}, {_MORE}, {_NUMBERS}, int? splits, int? split_keys=None, str compute='bf16') -> "
+    "(Tensor, Tensor)",
 )

@@ -128,7 +128,8 @@ class DecodeWorkloads:
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """The kernel that merges split work."""
-        return built_all(_build, _seconds(artifact.manifest.problem))
+        manifest = artifact.manifest
+        return built_all(_build, _seconds(manifest.problem, manifest.target))
 
     def workload(
         self,
@@ -142,5 +143,5 @@ class DecodeWorkloads:
         return SparseWorkload(work, _build, _seconds(problem), beside)
 
 
-def _seconds(problem: Mapping[str, Any]) -> tuple[Second, ...]:
-    return ((MERGE_KERNELS["sm_90a"], {"num_heads": problem["num_heads"]}),)
+def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:
+    return ((MERGE_KERNELS[target], {"num_heads": problem["num_heads"]}),)

@@ -192,7 +192,7 @@ class MlaDecodeMergeKind(Kind):
         if shape:
             raise ConfigError(f"unknown sizes {', '.join(shape)}", hint="partials, slot_rows")
         if slot_rows not in SLOT_ROWS:
-            raise ConfigError(f"slot_rows={slot_rows}", hint="rows of a part: 64, or 128 on gfx950")
+            raise ConfigError(f"slot_rows={slot_rows}", hint="rows of a part: 64 or 128")
         partials = (partials,) if isinstance(partials, int) else tuple(partials)
         config = MlaDecodeMergeConfig.from_fields(problem)
         return mla_decode_merge_inputs(

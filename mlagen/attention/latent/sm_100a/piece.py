@@ -3,9 +3,12 @@ of every 64."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
+from mlagen.dsl import by
+from mlagen.dsl.plain import Part
 from mlagen.targets.nvidia.dsl import Pipeline
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
@@ -16,13 +19,14 @@ BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
 class Piece:
     """What one feeder of `threads` makes of a tile: `rows` rows of `boxes`, tiles of 64 columns
     with the first of these. `half`: what the second block of a CTA pair has instead: the other
-    "rows", or "columns", the next so many. "": there is no other block."""
+    "rows", or "columns", those `apart` further. "": there is no other block."""
 
     pipeline: Pipeline
     stored: RowForm
     threads: int
     boxes: tuple[tuple[TmaTile, int], ...]
     half: str
+    apart: int = 0
 
     @property
     def rows(self) -> int:
@@ -48,16 +52,26 @@ class Piece:
         return self.boxes[len(self.latent) :]
 
     @property
+    def either(self) -> bool:
+        """Whether the last box of e4m3 is one of bf16 in the second block."""
+        return bool(self.latent) and self.latent[-1][1] + self.apart >= self.stored.latent
+
+    @property
     def words(self) -> int:
         """Registers of a row's numbers."""
-        return BOX_WORDS * (len(self.latent) + 2 * len(self.rope))
+        return BOX_WORDS * (len(self.latent) + 2 * len(self.rope) + self.either)
 
     @property
     def scales(self) -> int:
-        """Registers of a row's scales."""
-        if self.stored.scales != "blocks":
+        """Registers of a row's scales in fp32."""
+        if self.stored.scales != "blocks" or self.exponents:
             return 0
         return len({self.scale_of(column) for _, column in self.latent})
+
+    @property
+    def exponents(self) -> int:
+        """Registers of a row's scales where these are exponents, all of them, a byte each."""
+        return self.stored.paged_exponents // 4
 
     def scale_of(self, column: int) -> int:
         """Which of a row's scales a box of e4m3 has; of two the first thread's."""
@@ -67,3 +81,13 @@ class Piece:
         """The place of that scale among those that a thread has."""
         every = sorted({self.scale_of(column) for _, column in self.latent})
         return every.index(self.scale_of(column))
+
+
+def fed_in_turn(pipelines: Iterable[Pipeline]) -> tuple[Part, ...]:
+    """Of the plain order: each pipeline's producer looks rows up, loads and stores them."""
+    return tuple(
+        part for pipeline in pipelines
+        for part in by(pipeline.producer, *(
+            f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
+        ))
+    )  # fmt: skip

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
-from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, record

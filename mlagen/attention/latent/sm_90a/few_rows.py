@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.problem import LatentProblem, item_rows
+from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
-from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.dsl import (
     Access,
     Operation,
@@ -38,11 +39,6 @@ from mlagen.targets.nvidia.dsl import (
 FEEDER = 128  # threads that convert e4m3
 WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
 SETS = 2  # of them, in turn
-
-
-def item_rows(k: LatentProblem) -> int:
-    """Query rows of a work item: heads of all new tokens, or of one token and a KV head."""
-    return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.num_heads // k.num_kv_heads
 
 
 def is_few(k: LatentProblem) -> bool:
@@ -221,7 +217,9 @@ class FewRows(KeysAsRows):
 
     def load_queries(self, tile: Tile, *, when: bool = True) -> None:
         """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
-        queries, or zero."""
+        queries, or zero. `when`: or elsewhere."""
+        if not when:
+            return
         self._record("load_queries", tile, role=self.producer, domain="first",
                      defines=(Value(self.query.name),))  # fmt: skip
 

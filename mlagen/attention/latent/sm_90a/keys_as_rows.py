@@ -20,7 +20,8 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
 from mlagen.dsl import (
     Access,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mlagen.attention.latent.nvidia.sizes import TILE
-from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.attention.latent.problem import LatentProblem
 
 PRODUCER_THREADS = 128  # threads that fetch single rows: a role
 LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import TILE
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
-from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.targets.nvidia.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile

@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
-from mlagen.attention.latent.sm_90a.problem import Form, LatentProblem
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, own_registers, registers
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError

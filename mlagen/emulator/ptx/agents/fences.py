@@ -9,6 +9,7 @@ from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.mbarriers import show_inits
 from mlagen.emulator.ptx.order.clocks import fence_proxy
 from mlagen.emulator.ptx.order.grid import fence_scope
+from mlagen.emulator.ptx.order.loads import loads_over
 from mlagen.emulator.ptx.state import program_row
 
 # P_OP
@@ -24,6 +25,7 @@ def run_fence(context: int, warp: int, row: int, mask: int) -> int:
     if op == PROXY_ASYNC or op == MBARRIER_INIT:  # noqa: SIM109 -- compiled code has no "in"
         show_inits(context, warp)
     if op == PROXY_ASYNC:
+        loads_over(context, warp, mask)
         fence_proxy(context, warp)
     elif op == SCOPE or op == MBARRIER_INIT:  # noqa: SIM109 -- compiled code has no "in"
         groups = load_i64(context, y.C_GROUPS) + warp * (8 * a.GROUPS)

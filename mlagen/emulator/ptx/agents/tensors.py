@@ -26,10 +26,16 @@ from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, s
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.reductions import element_bytes
 from mlagen.emulator.ptx.order.accesses import shared_range, span
-from mlagen.emulator.ptx.order.clocks import BULK_READ, mbarrier_component, own
+from mlagen.emulator.ptx.order.clocks import (
+    BULK_READ,
+    mbarrier_component,
+    own,
+    step_clock,
+    told,
+)
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
-from mlagen.emulator.ptx.state import cta_base, fault, program_row, report
+from mlagen.emulator.ptx.state import cta_base, fault, program_row, report, warp_base
 
 # P_OP
 LOAD, STORE, PREFETCH = range(3)
@@ -139,6 +145,9 @@ def note_shared(context: int, op: int, where: int, size: int) -> None:
     cta = slot // a.MBARRIERS
     number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
     clock = load_i64(op, a.O_PHASE) + 1
+    if load_i64(warp_base(context, warp), y.W_LOADS) != 0:
+        told(context, warp)
+        step_clock(context, warp)
     shared_range(context, warp, row, where, size, WRITE, number, clock)
 
 

@@ -264,6 +264,8 @@ def _race(raw: Raw) -> Told:
     elif pair & order.MEET:
         needs = "a barrier of the warpgroup"
         tail = f"unordered, but for the warpgroup's own meeting at its wgmma: needs {needs}"
+    elif pair & order.LATE:
+        return _late(raw, place)
     elif raw.run.cell(address) is not None:
         needs = _completion(raw.run.instruction(raw.row[y.F_OTHER]))
         tail = f"unordered: needs {needs} before it"
@@ -274,6 +276,26 @@ def _race(raw: Raw) -> Told:
         needs = "an mbarrier or a barrier"
         tail = f"unordered: needs {needs} between them"
     return f"{raw.here} {now} {place}, which {raw.other} {raw.there} {before}; {tail}", place, needs
+
+
+def _late(raw: Raw, place: str) -> Told:
+    """A copy overwrites what a load has perhaps not read."""
+    copies = pair_of(raw) == order.AFTER_READ_WRITE
+    load, copy = (raw.there, raw.here) if copies else (raw.here, raw.there)
+    whose = f"{raw.other} {load}" if copies else load
+    release = raw.run.text(raw.row[y.F_RELEASE])
+    needs = "its values used, or fence.proxy.async, between the load and the release"
+    return (
+        f"{copy} overwrites {place}, which {whose} may still have to read: {release} released it "
+        f"before a value of that load was used; needs {needs}",
+        place,
+        needs,
+    )
+
+
+def pair_of(raw: Raw) -> int:
+    """How the later access of a race met the earlier one."""
+    return raw.row[y.F_B] & 3
 
 
 def _completion(instruction: Instruction | None) -> str:

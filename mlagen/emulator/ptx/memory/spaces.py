@@ -13,6 +13,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.lanes import accessed
+from mlagen.emulator.ptx.order.loads import begun
 from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import (
     cta_base,
@@ -290,6 +291,8 @@ def note_accesses(context: int, warp: int, row: int, size: int, how: int) -> Non
     if shared != 0:
         accessed(context, warp, shared)
         shared_lanes(context, warp, row, shared, addresses, size, how)
+        if load_i64(program_row(context, row), y.P_MARKS) & y.MARK_LOADS != 0:
+            begun(context, warp, row, shared, addresses, size)
     general = load_i64(temp, z.GLOBAL_LANES)
     if general != 0:
         global_lanes(context, warp, row, general, addresses, size, how)

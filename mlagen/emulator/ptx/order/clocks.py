@@ -39,6 +39,7 @@ from mlagen.emulator.ptx.order.layout import (
     NAMED,
     WGMMA,
 )
+from mlagen.emulator.ptx.state import warp_base
 
 __all__ = ["BULK", "BULK_READ", "COPY", "GENERIC", "WGMMA"]
 
@@ -129,8 +130,21 @@ def step_clock(context: int, warp: int) -> None:
 
 
 @compiled
+def told(context: int, warp: int) -> None:
+    """The instruction that `warp` executes tells others of what it did, or starts a copy after it:
+    its loads may not be over (see `loads`)."""
+    base = warp_base(context, warp)
+    store_i64(base, y.W_TOLD, load_i64(base, y.W_TOLD) + 1)
+    loads = load_i64(base, y.W_LOADS)
+    if load_i64(base, y.W_RELEASED) != loads:
+        store_i64(base, y.W_RELEASED, loads)
+        store_i64(base, y.W_RELEASE, load_i64(base, y.W_PC))
+
+
+@compiled
 def release_to(context: int, warp: int, vector: int) -> None:
     """What `warp` knows is joined into the clocks at address `vector`; its own clock grows."""
+    told(context, warp)
     step_clock(context, warp)
     join(context, vector, clocks_of(context, warp))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u8, store_i64, store_u8, uint8
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.clocks import clocks_of, join, step_clock
+from mlagen.emulator.ptx.order.clocks import clocks_of, join, step_clock, told
 from mlagen.emulator.ptx.order.layout import (
     FLAG_SLOTS,
     FLAGS,
@@ -94,6 +94,7 @@ def release_global(context: int, warp: int, address: int) -> None:
     clusters = load_i64(grid, G_CLUSTERS)
     size = load_i64(grid, G_COMPONENTS) * 8
     mine = load_i64(context, y.C_CLUSTER)
+    told(context, warp)
     step_clock(context, warp)
     join(context, flag + mine * size, clocks_of(context, warp))
     for other in range(clusters):

@@ -20,6 +20,7 @@ from mlagen.emulator.ptx.order.clocks import (
     own,
     release_to,
     step_clock,
+    told,
 )
 from mlagen.emulator.ptx.order.layout import FENCED, GENERIC
 from mlagen.emulator.ptx.state import warp_base
@@ -49,15 +50,16 @@ def release_lanes(context: int, warp: int, lanes: int, vector: int) -> None:
     if load_i64(base, y.W_ACCESSED) & ~lanes == 0:
         release_to(context, warp, vector)
         return
+    told(context, warp)
     step_clock(context, warp)
     clocks = clocks_of(context, warp)
-    told = load_i64(base, y.W_MET)
+    then = load_i64(base, y.W_MET)
     mine = own(context, warp, GENERIC)
     fenced = own(context, warp, FENCED)
     done = load_i64(clocks, mine)
     seen = load_i64(clocks, fenced)
-    store_i64(clocks, mine, told)
-    store_i64(clocks, fenced, min(seen, told))
+    store_i64(clocks, mine, then)
+    store_i64(clocks, fenced, min(seen, then))
     join(context, vector, clocks)
     store_i64(clocks, mine, done)
     store_i64(clocks, fenced, seen)

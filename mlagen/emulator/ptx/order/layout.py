@@ -42,13 +42,14 @@ RECORD: Final = 8 * (RECORD_FIRST + READERS)  # bytes
 ) = range(11)
 TABLE_HEAD: Final = 16
 
-# An access in one word: bytes of the four | atomic | clock | component | row, from bit 0.
-CLOCK_AT: Final = 5
-CLOCK_BITS: Final = 28
+# An access in one word: bytes of the four | atomic | late | clock | component | row, from bit 0.
+CLOCK_AT: Final = 6
+CLOCK_BITS: Final = 27
 COMPONENT_AT: Final = CLOCK_AT + CLOCK_BITS
 COMPONENT_BITS: Final = 13
 ROW_AT: Final = COMPONENT_AT + COMPONENT_BITS
 ATOMIC_BIT: Final = 16
+LATE_BIT: Final = 32  # a load whose value was used after a release (order.loads)
 
 # Order through global memory: words of C_GRID from 16, and their tables.
 (
@@ -71,6 +72,15 @@ WORD_SIZE: Final = 3
 PAGES: Final = 1 << 14
 PAGE_SHIFT: Final = 12
 MOST_CLUSTERS: Final = 256  # that are kept apart
+
+
+# A load from shared memory that is kept (order.loads): its number, 0 once it has read; W_TOLD when
+# it was issued; its row, lanes, bytes a lane; the group it is of, the next of it; whether
+# arithmetic had its value; the write that its first lane saw; its addresses.
+L_NUMBER, L_TOLD, L_ROW, L_LANES, L_BYTES, L_GROUP, L_NEXT, L_TAKEN, L_SAW = range(9)
+L_ADDRESSES: Final = 9
+L_SIZE: Final = L_ADDRESSES + 32
+KEPT: Final = 128  # a warp; a power of two
 
 
 def components(ctas: int, cta_warps: int, kinds: int = KINDS) -> int:

@@ -8,6 +8,10 @@ The generic and the async proxy see each other's writes behind a fence: an agent
 after a write of a warp when the FENCED component has reached it. For what cp.async wrote the ISA
 asks for the fence too; hardware does without it, so a missing one there has the severity LETTER.
 
+A load may read shared memory after instructions that follow it (`loads`): one whose value is used
+behind a release is an access of that place of the program as well, a late one, which only writes
+through the async proxy have to come after.
+
 Accesses to tensor memory have an order of their own (`tensors`).
 """
 
@@ -26,17 +30,18 @@ from mlagen.emulator.ptx.order.layout import (
     FENCED,
     FENCED_COPY,
     GENERIC,
+    LATE_BIT,
     ROW_AT,
     WGMMA,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ISSUED, ORDERED, tensor_order
 from mlagen.emulator.ptx.order.warpgroup import stored_before, stores_before
-from mlagen.emulator.ptx.state import program_row, report
+from mlagen.emulator.ptx.state import program_row, report, warp_base
 
-# STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
-# meet each other.
-READ, WRITE, ATOMIC, STRONG_READ, STRONG_WRITE = range(5)
+# USE: the value of a load is used that others may take to be over (order.loads). STRONG_: loads and
+# stores that are volatile, relaxed, acquire or release. They, and atomics, may meet each other.
+READ, WRITE, ATOMIC, USE, STRONG_READ, STRONG_WRITE = range(6)
 # What a finding's `b` says: how the later access met the earlier one.
 AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
@@ -44,6 +49,7 @@ ELSEWHERE = 8  # added: the earlier one is another cluster's
 SAME = 16  # added: both write the same value
 MEET = 32  # added: two warps of a warpgroup, which meet at a wgmma in between
 TENSOR_FENCE = 64  # added: in tensor memory, ordered, but for tcgen05.fence
+LATE = 128  # added: the load was issued before a release, and its value used after it
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -67,6 +73,9 @@ def meet(
     kind = kind_of(context, number)
     severity = y.HARDWARE
     pair = how
+    late = before & LATE_BIT != 0
+    if late and agent == 0:
+        return False
     if agent >= ISSUED:
         known = tensor_order(context, warp, before, agent)
         if known == ORDERED:
@@ -75,7 +84,7 @@ def meet(
             severity = y.LETTER
             pair |= TENSOR_FENCE
     elif load_i64(clocks, number) >= clock or (
-        kind == GENERIC and number == own(context, warp, GENERIC)
+        kind == GENERIC and number == own(context, warp, GENERIC) and not late
     ):
         if agent == 0 or how == AFTER_READ_WRITE:
             return False
@@ -93,6 +102,8 @@ def meet(
         else:
             return False
         pair |= PROXY
+    elif late:
+        pair |= LATE
     elif (
         how == AFTER_WRITE_WRITE
         and agent == 0
@@ -107,6 +118,9 @@ def meet(
     found = report(context, y.RACE, row, before >> ROW_AT, warp, address, pair, severity)
     if found != 0:
         store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
+        if late:
+            reader = warp_base(context, warp_of(context, number))
+            store_i64(found, y.F_RELEASE, load_i64(reader, y.W_RELEASE))
     return True
 
 

@@ -32,6 +32,7 @@ from mlagen.emulator.ptx.order.layout import (
     K_WORDS,
     K_WROTE,
     K_WROTE_RECORD,
+    LATE_BIT,
     READERS,
     RECORD,
     RECORD_FIRST,
@@ -48,6 +49,7 @@ from mlagen.emulator.ptx.order.meeting import (
     AFTER_WRITE_READ,
     AFTER_WRITE_WRITE,
     READ,
+    USE,
     meet,
     ordered,
 )
@@ -65,7 +67,7 @@ def note_read(context: int, record: int, clocks: int, access: int) -> None:
     number = (access >> COMPONENT_AT) & _COMPONENTS
     for i in range(RECORD_FIRST, RECORD_FIRST + count):
         held = load_i64(record, i)
-        if (held >> COMPONENT_AT) & _COMPONENTS == number:
+        if (held >> COMPONENT_AT) & _COMPONENTS == number and (held ^ access) & LATE_BIT == 0:
             store_i64(record, i, access | held & 0xF)
             return
     if count == READERS:
@@ -91,6 +93,9 @@ def access_record(
     mine = own(context, warp, GENERIC)
     bytes_ = access & 0xF
     clean = True
+    if how == USE:
+        note_read(context, record, clocks, access)
+        return True
     write = load_i64(record, RECORD_WRITE)
     if write == 0:
         if how == READ:
@@ -237,9 +242,12 @@ def successor(
         store_i64(new, i, load_i64(old, i))
     clean = access_record(context, warp, new, access, address, how, agent)
     after = made
-    if how != READ and load_i64(table, K_WROTE) == turn:
+    reads = how == READ
+    if how == USE:
+        reads = True
+    if not reads and load_i64(table, K_WROTE) == turn:
         after = load_i64(table, K_WROTE_RECORD)
-    elif how != READ:
+    elif not reads:
         store_i64(table, K_WROTE, turn)
         store_i64(table, K_WROTE_RECORD, made)
     elif alike(old, new):

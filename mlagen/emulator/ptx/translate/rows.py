@@ -260,5 +260,5 @@ class Translator:
         writes = [self.numbers[name] for name in written(instruction) if name in self.numbers]
         words[y.P_READS], words[y.P_READ_COUNT] = self.listed(list(dict.fromkeys(reads)))
         words[y.P_WRITES], words[y.P_WRITE_COUNT] = self.listed(writes)
-        words[y.P_ALIGNED] = int(row.aligned)
+        words[y.P_MARKS] = y.MARK_ALIGNED if row.aligned else 0
         return words

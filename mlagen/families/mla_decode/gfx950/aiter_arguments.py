@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mlagen.attention.latent.gfx950.sizes import VECTOR, WAVES
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import VECTOR, WAVES
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 Access = Literal["read", "write", "value"]

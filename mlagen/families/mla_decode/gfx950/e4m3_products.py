@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlagen.attention.latent.gfx950.shape import HALF
+from mlagen.attention.latent.gfx950.wide import SLACK, SeldomMoved, TwoTiles, WideOutput
 from mlagen.attention.prefill.gfx950.float_literals import hex_float
-from mlagen.families.mla_decode.gfx950.shape import HALF
 from mlagen.families.mla_decode.gfx950.stored import KEYS, SPAN
 from mlagen.families.mla_decode.gfx950.stored_operations import E4M3_MFMA, Product, StoredDecode
-from mlagen.families.mla_decode.gfx950.wide import SLACK, SeldomMoved, TwoTiles, WideOutput
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.targets.gfx950.dsl import Regs
 

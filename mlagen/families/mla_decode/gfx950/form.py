@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.gfx950.shape import Shape
+from mlagen.attention.latent.gfx950.sizes import ELEMENT_BYTES, VECTOR, WAVES
+from mlagen.attention.latent.problem import item_rows
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
+from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
-
-KEYS = 32  # keys a tile
-BF16 = 2
-ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
-VECTOR = 16  # bytes that a lane fetches at once
-SPAN = 128  # bytes of a row that lie together in LDS: what eight lanes fetch
-WAVES = 4  # of a workgroup, each with query rows of its own
 
 
 def cache_bytes(k: MlaDecodeConfig) -> int:
@@ -20,21 +17,24 @@ def cache_bytes(k: MlaDecodeConfig) -> int:
     return k.cache_columns * ELEMENT_BYTES[k.cache_element]
 
 
-def query_rows(k: MlaDecodeConfig) -> int:
-    """Query rows that have the same keys: of all new tokens, where there is one KV head."""
-    return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.group
-
-
 def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
     """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
     share keys."""
-    return (16, 32) if query_rows(k) <= 16 * WAVES else (32, 16)
+    return (16, 32) if item_rows(k) <= 16 * WAVES else (32, 16)
 
 
 def rows_of(k: MlaDecodeConfig, s: Space) -> int:
     """The knob: query rows of a wave."""
     rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
     return rows
+
+
+def shape_of(shape: Shape, k: MlaDecodeConfig, s: Space) -> Shape:
+    """The shape of a table that has one; ConfigError where the knob says another."""
+    rows = rows_of(k, s)
+    if rows != shape.rows:
+        raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
+    return shape
 
 
 def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES, WAVES
-from mlagen.families.mla_decode.gfx950.queries import BF16, E4M3, Columns, query_registers
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape, shape_of
+from mlagen.attention.latent.gfx950.queries import BF16, E4M3, Columns, query_registers
+from mlagen.attention.latent.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD, Shape
+from mlagen.attention.latent.gfx950.sizes import ELEMENT_BYTES, WAVES
+from mlagen.families.mla_decode.gfx950.form import shape_of
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 from mlagen.targets.gfx950.dsl.lds import Fragment

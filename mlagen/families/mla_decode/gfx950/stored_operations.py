@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
-from mlagen.dsl import Access, Binding, Operation, Tile, Value
-from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.queries import (
+from mlagen.attention.latent.gfx950.queries import (
     DWORD,
     E4M3,
     Columns,
     Converted,
     widened,
 )
-from mlagen.families.mla_decode.gfx950.shape import FRAGMENT, QUAD
+from mlagen.attention.latent.gfx950.shape import FRAGMENT, QUAD
+from mlagen.dsl import Access, Binding, Operation, Tile, Value
+from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, COPIES, KEYS, PAIR, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.work_form import WorkForm
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.gfx950.wide import WideOutput
 from mlagen.families.mla_decode.gfx950.stored_operations import StoredDecode
-from mlagen.families.mla_decode.gfx950.wide import WideOutput
 
 
 class WideStoredDecode(WideOutput, StoredDecode):

@@ -26,13 +26,19 @@ def box_columns(k: MlaDecodeConfig) -> int:
     return COLUMNS * 2 // k.product_bytes
 
 
-def box_rows(k: MlaDecodeConfig) -> int:
-    """Rows that TMA fetches with one box: those of a tile that lie in one page. 1: only by their
-    numbers, four at once."""
-    return min(k.page_size, TILE)
+def box_rows(k: MlaDecodeConfig, ctas: int = 1) -> int:
+    """Rows that TMA fetches with one box: those of a tile that lie in one page; of a CTA pair, in
+    which a block has half of a tile's rows, up to so many. 1: only by their numbers, four at
+    once."""
+    return min(k.page_size, TILE // ctas)
 
 
-def _pool(k: MlaDecodeConfig) -> tuple[tuple[str, str | TensorMap, str], ...]:
+def on_a_pair(k: MlaDecodeConfig) -> bool:
+    """Whether more query rows share keys than one block has."""
+    return k.num_kv_heads == 1 and k.num_heads * k.q_len > ROWS
+
+
+def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, str], ...]:
     """The arguments of the cache."""
     scale = (("kv_scale", "f32", "value"),) if k.cache_dtype == "fp8_e4m3" else ()
     if converted(k):
@@ -42,7 +48,8 @@ def _pool(k: MlaDecodeConfig) -> tuple[tuple[str, str | TensorMap, str], ...]:
             *((("kv_scales", "pointer:fp32", "read"),) if k.rope_aware else scale),
         )
     width = k.num_kv_heads * k.d_qk
-    boxes = {"cache": box_rows(k), "rows": 1} if box_rows(k) > 1 else {"rows": 1}
+    most = box_rows(k, ctas)
+    boxes = {"cache": most, "rows": 1} if most > 1 else {"rows": 1}
     maps = tuple(
         (name, TensorMap("cache", k.cache_dtype, width, box_columns(k), rows), "read")
         for name, rows in boxes.items()
@@ -50,16 +57,17 @@ def _pool(k: MlaDecodeConfig) -> tuple[tuple[str, str | TensorMap, str], ...]:
     return (*maps, *scale)
 
 
-def signature(k: MlaDecodeConfig, threads: int) -> Signature:
-    """One block a work item (`mlagen.families.mla_decode.plan`).
+def signature(k: MlaDecodeConfig, threads: int, ctas: int) -> Signature:
+    """One block a work item (`mlagen.families.mla_decode.plan`), or a CTA pair, whose blocks are a
+    cluster of `ctas`.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, the cache
     in boxes of a page's rows, and once more in boxes of one row (`rows`); what is converted is a
-    pointer. o [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64],
-    log2 units, of items that are a part of their sequence. `lse_stride`: elements of lse from head
-    to head. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has
-    it too, and the scale of an e4m3 q. `kv_scales`: of rope-aware rows, fp32 [blocks * page];
-    `q_scales`: of such queries, fp32 [tokens].
+    pointer. o [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64]
+    (of a pair 128), log2 units, of items that are a part of their sequence. `lse_stride`: elements
+    of lse from head to head. `kv_scale`: what multiplies O where the cache holds multiples of it;
+    `scale_log2e` has it too, and the scale of an e4m3 q. `kv_scales`: of rope-aware rows, fp32
+    [blocks * page]; `q_scales`: of such queries, fp32 [tokens].
     """
     queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, box_columns(k), ROWS)
     if not as_stored(k):
@@ -67,7 +75,7 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     return Signature(
         pack(
             ("q", queries, "read"),
-            *_pool(k),
+            *_pool(k, ctas),
             *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("items", "pointer:int32", "read"),
             ("block_table", "pointer:int32", "read"),
@@ -80,6 +88,7 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
         ),
-        grid=(("items", 1),),
+        grid=(("items" if ctas == 1 else "blocks", 1),),
         block=(threads, 1, 1),
+        clusters=ctas,
     )

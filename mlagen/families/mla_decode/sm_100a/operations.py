@@ -1,23 +1,27 @@
 """MLA decode on Blackwell: the operations that the schedule arranges.
 
 A block computes a work item: up to 64 query rows of one sequence (heads, or heads of several new
-tokens) over a range of its keys. Products and softmax are those of
+tokens) over a range of its keys. Or a CTA pair does, 64 rows of up to 128 in each block: of a tile
+either block has half of the rows as K, and of all of them half of each 256 columns as V, its halves
+of operand B of the pair's products. Products and softmax are those of
 `attention.latent.sm_100a.in_tensor`. An item that has all keys of its rows writes O and LSE; one
 that has a part of them writes both in fp32, for the merge kernel. An item without keys has one
 tile, of which nothing is a key.
 
-One warp feeds. Of a tile that is whole it fetches boxes of 64 columns, one for each page that the
-tile lies in. A tile in which the sequence ends it fetches by the numbers of its rows: those past
-the end have none, and arrive as zeros. So nothing past a sequence's length is read, and P, which is
-0 there, meets no NaN. Pages of one row are always fetched so. Rows of e4m3 come likewise where
-products are of e4m3 (compute=fp8), 128 columns a box; otherwise `FedDecode` converts them.
+One warp feeds; the bytes of either block of a pair complete the leader's barrier. Of a tile that is
+whole it fetches boxes of 64 columns, one for each page that the tile lies in. A tile in which the
+sequence ends it fetches by the numbers of its rows: those past the end have none, and arrive as
+zeros. So nothing past a sequence's length is read, and P, which is 0 there, meets no NaN. Pages of
+one row are always fetched so. Rows of e4m3 come likewise where products are of e4m3 (compute=fp8),
+128 columns a box; otherwise `FedDecode` converts them.
 """
 
 from __future__ import annotations
 
-from mlagen.attention.latent.nvidia.sizes import TILE
-from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
+from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
+from mlagen.attention.latent.sm_100a.in_tensor import VALUES, InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
+from mlagen.dsl.plain import Part
 from mlagen.families.mla_decode.problem import ITEM_BYTES, ROPE_AWARE, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.form import (
     SYMBOL,
@@ -26,7 +30,8 @@ from mlagen.families.mla_decode.sm_100a.form import (
     box_rows,
     signature,
 )
-from mlagen.targets.nvidia.dsl import PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
 CONVERTED = {"fp8_e4m3": "read_queries", ROPE_AWARE: "read_rope_queries"}  # templates by type
@@ -34,8 +39,9 @@ ROWS_A_LANE = 4  # whose numbers one instruction takes
 
 
 class Decode(InTensor):
-    """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores),
-    sums `o`, the region Q of what is copied of the queries, and registers (s, p, o)."""
+    """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores;
+    of a CTA pair also values), sums `o`, the region Q of what is copied of the queries, and
+    registers (s, p, o)."""
 
     folder = "mla_decode"
     converts = False  # whether a feeder makes bf16 of rows
@@ -48,12 +54,14 @@ class Decode(InTensor):
         feeder: WarpRole,
         o: TmemRegion,
     ) -> None:
-        check_roles(s, {softmax.name: (128,), feeder.name: (256,) if self.converts else (32,)})
+        check_roles(s, {softmax.name: (128,), **self._feeders(s)})
         super().__init__(k, s, o, element=k.product_bytes, weighs=k.rope_aware)
         self.softmax, self.feeder = softmax, feeder
+        ctas = s.smem.blocks
         self.supply |= {
             "item_bytes": ITEM_BYTES, "columns": box_columns(k), "row_columns": k.d_qk,
-            "box_rows": box_rows(k), "tiles_a_page": max(k.page_size // TILE, 1),
+            "box_rows": box_rows(k, ctas), "page_rows": min(k.page_size, TILE),
+            "tiles_a_page": max(k.page_size // TILE, 1), "slot_rows": ROWS * ctas,
             "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
         }  # fmt: skip
         self._registers(s)
@@ -64,7 +72,7 @@ class Decode(InTensor):
                        ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
             room = s.smem.room("row scales", FLOAT * softmax.threads)
             self.supply |= {"weights_room": room, "float_bytes": FLOAT}
-        s.signature = signature(k, s.roles[-1].warps.stop * 32)
+        s.signature = signature(k, s.roles[-1].warps.stop * 32, ctas)
         s.symbol, s.plain = SYMBOL, self._plain()
         self._feeding(s)
         bind(self.weights, self._mover(self.weights, "store_p"))
@@ -93,34 +101,64 @@ class Decode(InTensor):
         pages = ROWS_A_LANE if self.k.page_size == 1 else 1
         self.supply["place"] = s.named("place", ".b32", pages, "pages of this lane's rows")
         self.supply["rows"] = s.named("row", ".b32", ROWS_A_LANE, "numbers of these rows")
-        bind(self.keys, self._mover(self.keys, "copy"))
+        for pipeline in self._rows():
+            boxes, half = self._boxes(pipeline, box_columns(self.k)), self._half(pipeline)
+            bind(pipeline, self._mover(pipeline, "copy", boxes=boxes, half=half))
+
+    def _feeders(self, s: PipelineSpace) -> dict[str, tuple[int, ...]]:
+        """The threads that roles which fill pipelines of rows may have."""
+        return {s.smem.pipelines["keys"].producer: (32,)}
+
+    def _rows(self) -> tuple[Pipeline, ...]:
+        """The pipelines of rows: of K and of V, or one of both."""
+        return (self.keys, self.values) if self.pair else (self.keys,)
+
+    def _half(self, pipeline: Pipeline) -> str:
+        """What the second block of a pair has instead of the first one's: the other rows of a tile,
+        or the next columns. "": there is no other block."""
+        if not self.pair:
+            return ""
+        return "rows" if pipeline is self.keys else "columns"
+
+    def _boxes(self, pipeline: Pipeline, width: int) -> tuple[tuple[TmaTile, int], ...]:
+        """Tiles of `width` columns with the first of these, of a pair in the first block."""
+        if self._half(pipeline) != "columns":
+            return tuple((tile, width * n) for n, tile in enumerate(pipeline.tiles))
+        starts = [
+            at + n for at in range(0, self.k.d_v, VALUES) for n in range(0, VALUES // 2, width)
+        ]
+        return tuple(zip(pipeline.tiles, starts, strict=True))
 
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
-        feeder, math, softmax = self.feeder.name, self.keys.consumers[0], self.softmax.name
+        math, softmax = self.keys.consumers[0], self.softmax.name
+        feeders = {pipeline.producer: None for pipeline in self._rows()}
         return PipelineOrder(
-            before=(*(part for role in (feeder, math, softmax) for part in by(role, "setup")),
+            before=(*(part for role in (*feeders, math, softmax) for part in by(role, "setup")),
                     *by(self.query.producer, "load_queries")),
             tiles=(
-                *by(feeder, *self._fetched()),
+                *self._fetched(),
                 *by(math, "keep_queries", "qk"),
                 *by(softmax, *(["look_up_scales", "load_scales"] if self.weighs else []),
                     "load_scores", "release scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
-                *by(math, "pv", "release weights", "release keys"),
+                *by(math, "pv", "release weights",
+                    *(f"release {pipeline.name}" for pipeline in self._rows())),
             ),
             after=by(softmax, "finish"),
         )  # fmt: skip
 
-    def _fetched(self) -> tuple[str, ...]:
+    def _fetched(self) -> tuple[Part, ...]:
         """How a tile's rows come to SMEM, of the plain order."""
-        return "look_up", "find_rows", "copy keys"
+        copies = (f"copy {pipeline.name}" for pipeline in self._rows())
+        return by(self.feeder.name, "look_up", "find_rows", *copies)
 
     # ---- before the loop --------------------------------------------------------------------
 
     def setup(self, role: WarpRole) -> None:
         """Load this block's work item, and count its tiles."""
-        feeds, masks = role is self.feeder, role is self.softmax
+        feeds = any(role.name == pipeline.producer for pipeline in self._rows())
+        masks = role is self.softmax
         self._record("setup", None, feeds=feeds, masks=masks)
 
     def load_queries(self, role: WarpRole) -> None:

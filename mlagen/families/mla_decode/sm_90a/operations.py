@@ -4,7 +4,7 @@ work items."""
 from __future__ import annotations
 
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
-from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
+from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import UnsupportedError

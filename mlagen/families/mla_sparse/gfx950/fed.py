@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.dsl import Access, Binding, Operation, Tile, Value
-from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import Problem
 from mlagen.families.mla_sparse.gfx950.operations import Sparse
 from mlagen.families.mla_sparse.gfx950.stored import Stored, numbered

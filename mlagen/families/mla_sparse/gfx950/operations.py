@@ -1,4 +1,4 @@
-"""Top-k sparse MLA on gfx950: the operations of MLA decode over rows that lists name.
+"""Top-k sparse MLA on gfx950: the loop over latent rows, over those that lists name.
 
 A lane looks up the index of the row that it fetches, as it looks up a page in MLA decode. For the
 mask every wave loads the indices of a tile again, one a lane: which of them name a row is then a
@@ -10,12 +10,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from mlagen.attention.latent.gfx950.loop import LatentLoop
+from mlagen.attention.latent.gfx950.shape import Shape
+from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.dsl import Binding, Signature, Tile, Value
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import WAVES
-from mlagen.families.mla_decode.gfx950.operations import Decode
-from mlagen.families.mla_decode.gfx950.shape import Shape
 from mlagen.families.mla_sparse.gfx950.form import (
     SETUP_NUMBERS,
     Problem,
@@ -35,7 +35,7 @@ BY_KEY = ("e4m3_row", "rope_aware")  # rows with one scale, beside the cache
 MINUS_INFINITY = "0xff800000"
 
 
-class Sparse(Decode):
+class Sparse(LatentLoop):
     """The operations of one sparse kernel over its ring and the schedule's register tiles."""
 
     list_slots = 4  # tiles whose indices are on their way, or held for the mask

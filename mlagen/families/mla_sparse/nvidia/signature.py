@@ -51,7 +51,7 @@ def signature(
             ("lse", "pointer:fp32", "write"),
             ("max_logits", "pointer:fp32", "write"),
             ("units", "u32", "value"),
-            *((name, "u32", "value") for name in POOL_NUMBERS),
+            *((name, "u32", "value") for name in _pool_numbers(k)),
             ("topk", "u32", "value"),
             ("list_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
@@ -65,10 +65,16 @@ def signature(
 
 
 def decode_signature(
-    k: MlaSparseDecodeConfig, threads: int, *, rows: int | None = ROWS, resident: int = 1
+    k: MlaSparseDecodeConfig,
+    threads: int,
+    *,
+    rows: int | None = ROWS,
+    resident: int = 1,
+    clusters: int = 1,
 ) -> Signature:
     """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
-    times `splits`, the splits of a query after one another. As in prefill, with lengths [batch] of
+    times `splits`, the splits of a query after one another; `clusters` of them are a CTA cluster,
+    and have heads of one query and the same split. As in prefill, with lengths [batch] of
     lists [batch * q_len] or [batch] `list_stride` apart; positions are laid out like indices,
     `first_position` int32 [batch]; numbers and tensors of the second cache begin with `extra_`. o
     [batch * q_len * H, 512], lse [batch, H, q_len]; with more splits than one partial_o fp32
@@ -86,12 +92,7 @@ def decode_signature(
     numbers = tuple(
         (f"{which}{name}", "u32", "value")
         for which in (("", "extra_") if k.extra else ("",))
-        for name in (
-            *POOL_NUMBERS,
-            *(["page_size"] if k.rows == "model1" else []),
-            "topk",
-            "list_stride",
-        )
+        for name in (*_pool_numbers(k), "topk", "list_stride")
     )
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
     return Signature(
@@ -113,7 +114,12 @@ def decode_signature(
         grid=(("blocks", 1),),
         block=(threads, 1, 1),
         resident=resident,
+        clusters=clusters,
     )
+
+
+def _pool_numbers(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> tuple[str, ...]:
+    return (*POOL_NUMBERS, "page_size") if k.row_format.paged_scales else POOL_NUMBERS
 
 
 def _queries(
@@ -121,7 +127,7 @@ def _queries(
 ) -> tuple[str, str | TensorMap, str]:
     """The argument q: by tensor map in boxes of `rows`; None, and of e4m3 that bf16 is made
     of, by pointer."""
-    native = isinstance(k, MlaSparsePrefillConfig) and k.compute == "fp8"
+    native = k.compute == "fp8"
     if rows is None or not (native or k.dtype == "bf16"):
         return ("q", f"pointer:{k.dtype}@{VECTOR}", "read")
     columns = 2 * COLUMNS if native else COLUMNS

@@ -1,4 +1,4 @@
-"""Top-k sparse MLA prefill on Blackwell over rows of e4m3: feeders make bf16 of them.
+"""Top-k sparse MLA on Blackwell over rows of e4m3: feeders make bf16 of them.
 
 A feeder loads rows to registers, and stores them as bf16 where products have given a slot back.
 While it waits for that, the next tile's rows are on their way. Four threads have a row, 16 of its
@@ -16,28 +16,27 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.in_tensor import check_roles
-from mlagen.attention.latent.sm_100a.piece import Piece
-from mlagen.dsl import Tile, Value, bind, by
+from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn
+from mlagen.dsl import Tile, Value, bind
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
-from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.operations import SparsePrefill
+from mlagen.families.mla_sparse.sm_100a.operations import Config, Sparse
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
 
 
-class FedPrefill(SparsePrefill):
+class FedSparse(Sparse):
     """The operations of one kernel over rows that feeders convert, each to one pipeline."""
 
     converts = True
 
-    def _row_scales(self, k: MlaSparsePrefillConfig) -> bool:
+    def _row_scales(self, k: Config) -> bool:
         form = row_form(k)
         if form is None:
-            raise ScheduleError("rows of bf16 are not converted", hint="SparsePrefill copies them")
+            raise ScheduleError("rows of bf16 are not converted", hint="Sparse copies them")
         self.stored = form
         return form.scales == "key"
 
@@ -57,13 +56,14 @@ class FedPrefill(SparsePrefill):
                 (tile, apart * (n // 2) + COLUMNS * (n % 2))
                 for n, tile in enumerate(self.values.tiles)
             )
-            self.pieces[self.values.name] = self._piece(self.values, values, "columns")
+            self.pieces[self.values.name] = self._piece(self.values, values, "columns", apart // 2)
         pieces = self.pieces.values()
         self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
         for operand, type, count, why in (
             ("place", ".b32", max(x.held for x in pieces), "rows of the next tile of this thread"),
             ("words", ".b32", max(x.held * x.words for x in pieces), "their stored numbers"),
             ("by", ".f32", max(x.held * x.scales for x in pieces), "and scales"),
+            ("exponents", ".b32", max(x.held * x.exponents for x in pieces), "or their exponents"),
         ):
             self.supply[operand] = s.named(operand, type, count, why) if count else []
         for name, piece in self.pieces.items():
@@ -71,17 +71,12 @@ class FedPrefill(SparsePrefill):
                                              piece=piece))  # fmt: skip
 
     def _piece(
-        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str
+        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str, apart: int = 0
     ) -> Piece:
-        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half)
+        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half, apart)
 
     def _fetched(self) -> tuple[Part, ...]:
-        return tuple(
-            part for pipeline in self._rows()
-            for part in by(pipeline.producer, *(
-                f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
-            ))
-        )  # fmt: skip
+        return fed_in_turn(self._rows())
 
     # ---- keys -------------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
-"""Top-k sparse MLA prefill on Blackwell: the operations that the schedule arranges.
+"""Top-k sparse MLA on Blackwell: the operations that the schedule arranges.
 
-A block has up to 64 heads of a query, and all keys of its list, 64 a tile: products and softmax are
-those of `attention.latent.sm_100a.in_tensor`. A query without keys has one tile, whose P is 0.
+A block has up to 64 heads of a query, and all keys of its list, or in decode a split of them, 64 a
+tile: products and softmax are those of `attention.latent.sm_100a.in_tensor`. A block without keys
+has one tile, whose P is 0. In decode tiles of a second cache follow those of the first. A block
+that has all keys of its query writes O and LSE; a split writes both in fp32, for the merge kernel.
 
 Of a pair, either block has half of a tile's keys as K, and of all of them half of each 256 columns
 as V: its halves of the operand B of the pair's products. Rows arrive by cp.async, which completes
@@ -17,17 +19,22 @@ from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
-from mlagen.families.mla_sparse.nvidia.signature import signature
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.nvidia.signature import decode_signature, signature
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
 
-# Tools find FlashMLA's kernel in a profile by a part of this name.
+# Tools find FlashMLA's kernels in a profile by parts of these names.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
+DECODE_SYMBOL = "mlagen_flash_fwd_splitkv_mla_fp8_sparse_kernel_sm100"
 LANES_A_ROW = 8  # threads that fetch 128 bytes of a row, 16 each
 FLOAT = 4  # bytes of a scale
 
 
-class SparsePrefill(InTensor):
+Config = MlaSparsePrefillConfig | MlaSparseDecodeConfig
+
+
+class Sparse(InTensor):
     """The operations of one kernel over the schedule's pipelines (query, keys, weights, scores; of
     a CTA pair also raw: keys before the leader knows of them), sums `o`, the region Q of what is
     copied of the queries, and registers (s, p, o)."""
@@ -37,7 +44,7 @@ class SparsePrefill(InTensor):
 
     def __init__(
         self,
-        k: MlaSparsePrefillConfig,
+        k: Config,
         s: PipelineSpace,
         softmax: WarpRole,
         feeder: WarpRole,
@@ -47,9 +54,9 @@ class SparsePrefill(InTensor):
         super().__init__(k, s, o, element=k.product_bytes, weighs=self._row_scales(k))
         self.softmax, self.feeder = softmax, feeder
         half = self.supply["value_columns"] // 2 * k.product_bytes  # of a row of V, in a pair
+        self.decodes = isinstance(k, MlaSparseDecodeConfig)
         self.supply |= {
-            "groups": -(-k.num_heads // ROWS), "decode": False, "extra": False,
-            "causal": False, "shared_list": False,
+            "groups": -(-k.num_heads // ROWS), **_lists(k, s.smem.blocks),
             "value_bytes": [
                 at + n for at in range(0, k.d_v * k.product_bytes, 2 * half)
                 for n in range(0, half, 128)
@@ -62,17 +69,21 @@ class SparsePrefill(InTensor):
             self.supply["weights_room"] = s.smem.room("row scales", FLOAT * softmax.threads)
         if self.supply["lifted"]:
             self.supply["powers_room"] = s.smem.room("powers", FLOAT * softmax.threads)
-        threads = s.roles[-1].warps.stop * 32
-        s.signature = signature(k, threads, grid="units", clusters=s.smem.blocks)
-        s.symbol, s.plain = SYMBOL, self._plain()
+        threads, blocks = s.roles[-1].warps.stop * 32, s.smem.blocks
+        if isinstance(k, MlaSparseDecodeConfig):
+            s.signature, s.symbol = decode_signature(k, threads, clusters=blocks), DECODE_SYMBOL
+        else:
+            s.signature = signature(k, threads, grid="units", clusters=blocks)
+            s.symbol = SYMBOL
+        s.plain = self._plain()
         bind(self.weights, self._mover(self.weights, "store_p"))
         bind(self.scores, self._mover(self.scores, ""))
         self._feeding(s)
 
-    def _row_scales(self, k: MlaSparsePrefillConfig) -> bool:
+    def _row_scales(self, k: Config) -> bool:
         """Whether each row has a scale; ScheduleError for rows that are not for these."""
         if k.rows != "bf16" and k.compute != "fp8":
-            raise ScheduleError(f"rows={k.rows} are copied as they are", hint="FedPrefill converts")
+            raise ScheduleError(f"rows={k.rows} are copied as they are", hint="FedSparse converts")
         return k.rows == "e4m3_row"
 
     def _check_roles(self, s: PipelineSpace, softmax: WarpRole, feeder: WarpRole) -> None:
@@ -112,11 +123,29 @@ class SparsePrefill(InTensor):
             ("turn", ".b32", "which half of the room for maxima is written next"),
             ("c", ".f32", "scale * log2(e)"),
             ("cm", ".f32", "M of this thread's head, in log2 units"),
-            ("best", ".f32", "its largest score"),
             ("top", ".f32", "the tile's largest score of the head"),
             ("l", ".f32", "sum of P over this thread's keys"),
             ("alpha", ".f32", "what the tile's maximum does to O"),
         )
+        if not self.decodes:
+            self._name(s, ("best", ".f32", "the largest score of this thread's head"))
+            return
+        self._name(s, ("split", ".b32", "which split of the query's keys"))
+        if self.supply["extra"]:
+            self._name(
+                s,
+                ("main", ".b32", "tiles of the first list"),
+                ("extra_table", ".b64", "the query's second list"),
+                ("extra_keys", ".b32", "keys of that list"),
+                ("bound", ".b32", "rows that an index of this warp's next tile may name"),
+            )
+        if self.supply["causal"]:
+            self._name(
+                s,
+                ("positions", ".b64", "positions of the list's keys"),
+                ("last", ".b32", "the position up to which this query sees keys"),
+                ("where", ".b32", "the position of the listed key"),
+            )
 
     def _plain(self) -> PipelineOrder:
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
@@ -185,3 +214,13 @@ class SparsePrefill(InTensor):
     def finish(self) -> None:
         """Store O / (l + exp(sink)), LSE and the largest score."""
         self._record("finish", None, uses=(Value("O"),))
+
+
+def _lists(k: Config, blocks: int) -> dict[str, bool | int]:
+    """What templates ask about lists; `blocks`: of a CTA cluster."""
+    if not isinstance(k, MlaSparseDecodeConfig):
+        return {"decode": False, "extra": False, "causal": False, "shared_list": False}
+    return {
+        "decode": True, "extra": k.extra, "causal": k.causal, "shared_list": k.shared_list,
+        "blocks": blocks, "slot_rows": ROWS,
+    }  # fmt: skip

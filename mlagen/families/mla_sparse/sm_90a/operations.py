@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
+from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.problem import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -235,6 +235,16 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
         "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
         "shared_list": k.shared_list, "slot_rows": ROWS,
     }  # fmt: skip
+
+
+def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    """UnsupportedError for products that there are none of."""
+    if k.compute == "fp8":
+        raise UnsupportedError(
+            "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "
+            "have them column after column",
+            hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
+        )
 
 
 def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:

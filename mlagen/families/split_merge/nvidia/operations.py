@@ -26,7 +26,8 @@ BLACKWELL = "mlagen_flash_fwd_mla_combine_kernel_sm100"
 
 class MlaDecodeMerge:
     """The operations of one merge kernel over the schedule's registers (acc, weight, taken) and its
-    room for the sums of warps. `symbol`: of the entry."""
+    room for the sums of warps. `symbol`: of the entry. A slot has 64 rows; on Blackwell, where a
+    CTA pair leaves 128, the call says how many (`slot_rows`)."""
 
     def __init__(
         self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole, symbol: str = HOPPER
@@ -44,6 +45,7 @@ class MlaDecodeMerge:
             "unrolled_log2": splits.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
             "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
             "sums": s.smem.scratches["sums of warps"], "merge_bytes": MERGE_BYTES,
+            "any_rows": symbol == BLACKWELL,
             **{name: s.names(name) for name in ("acc", "weight", "taken")},
         }  # fmt: skip
         if k.sink:
@@ -68,6 +70,7 @@ class MlaDecodeMerge:
                 ("o", f"pointer:{k.output_dtype}", "write"),
                 ("lse", "pointer:fp32", "write"),
                 ("lse_stride", "u32", "value"),
+                *((("slot_rows", "u32", "value"),) if symbol == BLACKWELL else ()),
                 *((("empty_lse", "u32", "value"),) if k.sink else ()),
             ),
             grid=(("merges", 1),),

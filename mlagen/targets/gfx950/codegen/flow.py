@@ -16,7 +16,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.codegen.dataflow import Difference, Done, Effect, differences, inherited
+from mlagen.codegen.expand import stands
 from mlagen.dsl import Binding, Operation, PlainOrder
+from mlagen.targets.gfx950.codegen.expand import bounds
 from mlagen.targets.gfx950.codegen.follow import Follower, Lost
 from mlagen.targets.gfx950.codegen.isa import AGPR, SGPR
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
@@ -86,7 +88,7 @@ class _Walk:
         stream: Stream,
     ) -> None:
         self.schedule, self.layout, self.lowering = schedule, layout, lowering
-        self.plain, self.stream = plain, stream
+        self.plain, self.stream, self.edge = plain, stream, bounds(schedule)
         self.follower = Follower(layout, stream)
         self.who = f" of role {stream.role}" if stream.role else ""
         looped = [(op, cluster.name) for cluster in schedule.loop for op in cluster.operations()]
@@ -248,7 +250,7 @@ class _Walk:
                 continue  # another role does it
             there = n == 0 or op.domain != "empty"
             if tile is not None:
-                there = op.present(tile - (op.tile.offset if op.tile else 0), n)
+                there = stands(op, tile - (op.tile.offset if op.tile else 0), n, self.edge)
             if there:
                 yield self._done(op, tile)
 

@@ -122,6 +122,7 @@ class Warp:
     waiting: int | None = None  # the named barrier's generation that it waits for
     groups: list[tuple[Touched, Access]] = field(default_factory=list)  # oldest first
     unfenced: list[Access] = field(default_factory=list)
+    loading: list[Access] = field(default_factory=list)  # reads whose values nobody has used
     fence: Clock | None = None  # what it knew at its last proxy fence
     tensor: list[Access] = field(default_factory=list)  # of TMEM, since its last fence_before
     entered: Clock | None = None  # what it knew at its last fence_after

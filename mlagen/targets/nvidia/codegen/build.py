@@ -11,8 +11,9 @@ from mlagen.errors import ProofError
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
 from mlagen.targets.nvidia.codegen.emit import Emitter
 from mlagen.targets.nvidia.codegen.flow import check_flow
+from mlagen.targets.nvidia.codegen.loads import loads_of
 from mlagen.targets.nvidia.codegen.map import kernel_map
-from mlagen.targets.nvidia.codegen.proof import PipelineProof
+from mlagen.targets.nvidia.codegen.proof import PipelineProof, Prover
 from mlagen.targets.nvidia.codegen.text import print_streams, render_pipeline
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.codegen.words import check_words
@@ -77,6 +78,11 @@ def prove_pipeline(
     if found and not allow_unproved:
         raise ProofError("\n".join(found[:TOLD]))
     printed = print_streams(schedule, templates, loops)
+    loads = loads_of(printed)
+    if loads.of and not found:
+        found = Prover(schedule).prove(loops, loads=loads).violations
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found[:TOLD]))
     found = found or check_flow(schedule, loops, printed, proof.ways)
     if found and not allow_unproved:
         raise ProofError("\n".join(found))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlagen.dsl import Operation
+from mlagen.targets.nvidia.codegen.loads import Open
 
 Clock = list[int]
 
@@ -37,6 +38,14 @@ class Access:
     # Of an operation that may skip itself: times, by actor, of the meeting that follows it where it
     # is done, behind a fence. Who knows one of them knows all that came before.
     met: Mapping[int, int] | None = None
+    # Loads that may not have read yet, though the operation is over; the actor's time at which all
+    # have.
+    loads: tuple[Open, ...] = ()
+    read: int = 0
+
+    def has_read(self, clock: Clock) -> bool:
+        """Whether someone with this clock, who knows it to be over, knows that its loads are."""
+        return not self.loads and clock[self.actor] >= self.read
 
     def known(self, clock: Clock) -> bool:
         """Whether someone with this clock knows it to be over."""

@@ -7,7 +7,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks th
 * a tile or exchange that is used is there: filled, for this tile, and known to be complete;
 * nothing is overwritten before all that read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
-* what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
+* what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it; what
+  they load has been used, or fenced, before a release that a copy waits for (`loads`);
 * what one warp, or the tensor pipe, did in tensor memory is fenced on both sides of the barrier by
   which another learns that it is over, before that one goes on there;
 * ordinary code touches registers of a matrix group only when the group is done;
@@ -29,7 +30,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlagen.targets.nvidia.codegen.actors import Event
+from mlagen.targets.nvidia.codegen.loads import Loads
 from mlagen.targets.nvidia.codegen.proof_run import Run
+from mlagen.targets.nvidia.codegen.proof_state import NO_LOADS
 from mlagen.targets.nvidia.codegen.runs import Line, Loop, item_runs
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
@@ -68,8 +71,11 @@ class Prover:
         self.schedule, self.tracks = schedule, Tracks(schedule)
         self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
 
-    def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:
-        """Check all accesses of all roles for every N. `quick`: fewer N, so it may miss some."""
+    def prove(
+        self, loops: Sequence[Loop], *, quick: bool = False, loads: Loads = NO_LOADS
+    ) -> PipelineProof:
+        """Check all accesses of all roles for every N. `quick`: fewer N, so it may miss some.
+        `loads`: what the printed operations leave unused."""
         runs = _runs(self.schedule, loops, quick=quick)
         largest = max(n for counts in runs for n in counts)
         checked = 0
@@ -78,7 +84,7 @@ class Prover:
         for counts in runs:
             step = max(loop.edge.step for loop in loops)
             line = self._lines.setdefault((counts, step), Line(counts, step))
-            run = Run(self.tracks, loops, line)
+            run = Run(self.tracks, loops, line, loads)
             run.run()
             ways.append(Way(line, tuple(run.steps)))
             checked += run.checked

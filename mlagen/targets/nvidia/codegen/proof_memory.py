@@ -22,6 +22,9 @@ class MemoryRun(RunState):
         access = Access(
             warp.actor, None if flies else now, tile, op, key, not flies, names, met=met
         )
+        if reads and not flies and self.loads.of:
+            access.loads = self.loads.left_by(id(op))
+            warp.loading += [access] if access.loads else []
         for region, resident in reads:
             held = resident_of(event.item) if resident else tile
             if region.base >= TMEM_SPACE:
@@ -119,9 +122,17 @@ class MemoryRun(RunState):
                 known = sums or access.known(warp.clock)
                 fenced = not proxy or not writes or access.fenced_for(warp.clock, warp.fence)
                 unfenced = known and not sums and self._unfenced(warp, other, access)
-                if (known and fenced and not unfenced) or self._other_rows(warp, op, access):
+                late = known and proxy and not access.has_read(warp.clock)
+                right = known and fenced and not unfenced and not late
+                if right or self._other_rows(warp, op, access):
                     continue
-                if unfenced:
+                if late:
+                    what = (
+                        f"for tile {tile} while loads of {self._name(access.actor)} may still have "
+                        f"to read {other.name} ({access.op}, tile {access.tile}): it releases them "
+                        "before their values are used, or fence.proxy.async"
+                    )
+                elif unfenced:
                     what = unfenced
                 elif known:
                     what = f"through the async proxy without a fence after {access.op}"
@@ -149,7 +160,18 @@ class MemoryRun(RunState):
 
     # ---- fences -----------------------------------------------------------------------------
 
+    def _pass_loads(self, warp: Warp, op: Operation | None) -> None:
+        """What an operation does to open loads of its warp; None: it is a proxy fence, behind which
+        none is open."""
+        for access in warp.loading:
+            access.loads = tuple(
+                after for load in access.loads for after in self.loads.after(id(op), load)
+            ) if op is not None else ()  # fmt: skip
+            access.read = warp.clock[warp.actor]
+        warp.loading = [access for access in warp.loading if access.loads]
+
     def _fence(self, warp: Warp) -> None:
+        self._pass_loads(warp, None)
         for access in warp.unfenced:
             access.fenced = warp.clock[warp.actor]
         warp.unfenced = []

@@ -57,6 +57,8 @@ class Run(FillingRun):
                 return self._meet_aside(warp, op, event.tile)
             self._fence(warp)
             return self._join_role(warp)
+        if warp.loading:
+            self._pass_loads(warp, op)
         does = self.touched[warp.block][id(op)]
         match does.kind:
             case "use":

@@ -7,17 +7,22 @@ from collections.abc import Sequence
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.actors import Aside, Event, Slot, Touched, Warp, stand_ins
 from mlagen.targets.nvidia.codegen.clocks import Clock, NamedBarrier
+from mlagen.targets.nvidia.codegen.loads import Loads
 from mlagen.targets.nvidia.codegen.runs import Line, Loop
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.smem import Pipeline
+
+NO_LOADS = Loads()
 
 
 class RunState:
     """All roles over the items of a line, of each block of a CTA cluster: who acts, and the blocks
     that an actor reaches."""
 
-    def __init__(self, tracks: Tracks, loops: Sequence[Loop], line: Line) -> None:
-        self.schedule, self.line = tracks.schedule, line
+    def __init__(
+        self, tracks: Tracks, loops: Sequence[Loop], line: Line, loads: Loads = NO_LOADS
+    ) -> None:
+        self.schedule, self.line, self.loads = tracks.schedule, line, loads
         self.touched, self.regions = tracks.touched, tracks.regions
         self.blocks = range(self.schedule.blocks)
         self.problems: dict[str, None] = {}

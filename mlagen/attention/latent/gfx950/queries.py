@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.families.mla_decode.gfx950.form import ELEMENT_BYTES
-from mlagen.families.mla_decode.gfx950.shape import Shape
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.attention.latent.gfx950.shape import Shape
+from mlagen.attention.latent.gfx950.sizes import ELEMENT_BYTES
 from mlagen.targets.gfx950.dsl import Regs
 
 BF16, E4M3 = "bf16", "fp8_e4m3"
@@ -77,11 +76,6 @@ class Query:
     def widths(self) -> tuple[int, ...]:
         """Of all loads, one each."""
         return tuple(dict.fromkeys(load.width for load in self.loads))
-
-
-def query_columns(k: MlaDecodeConfig) -> tuple[Columns, ...]:
-    """The columns of a row over a cache of bf16."""
-    return (Columns(k.d_qk, BF16, k.dtype),)
 
 
 def query_registers(columns: Sequence[Columns], shape: Shape) -> int:

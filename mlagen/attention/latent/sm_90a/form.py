@@ -1,45 +1,12 @@
-"""What the operations over latent rows ask of a problem, and the sizes that all of them have."""
+"""What is a family's own of a kernel over latent rows on Hopper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.dsl import Signature
-
-
-class LatentProblem(Protocol):
-    """Queries over rows of `d_qk` columns, the first `d_v` of which are values as well. The fields
-    are those of MLA decode's problem, which says what they mean."""
-
-    @property
-    def num_heads(self) -> int: ...
-    @property
-    def num_kv_heads(self) -> int: ...
-    @property
-    def d_qk(self) -> int: ...
-    @property
-    def d_v(self) -> int: ...
-    @property
-    def page_size(self) -> int: ...
-    @property
-    def q_len(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def cache_dtype(self) -> str: ...
-    @property
-    def cache_columns(self) -> int: ...
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def window(self) -> int: ...
-    @property
-    def rope_aware(self) -> bool: ...
-    @property
-    def rope_aware_queries(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.gfx950.form import BF16, KEYS, SPAN, rows_of
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Space
+from mlagen.attention.latent.gfx950.sizes import BF16, KEYS, SPAN
 from mlagen.targets.gfx950.dsl.lds import Fragment
 
 LANES = 64
@@ -133,14 +130,6 @@ class Shape:
             for columns, step in products
             for quad in range(quads)
         ]
-
-
-def shape_of(shape: Shape, k: MlaDecodeConfig, s: Space) -> Shape:
-    """The shape of a table that has one; ConfigError where the knob says another."""
-    rows = rows_of(k, s)
-    if rows != shape.rows:
-        raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
-    return shape
 
 
 ROWS_16 = Shape(16, 32, "v_mfma_f32_16x16x32_bf16")

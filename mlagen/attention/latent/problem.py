@@ -1,0 +1,43 @@
+"""What operations over latent rows ask of a problem, for all targets."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class LatentProblem(Protocol):
+    """Queries over rows of `d_qk` columns, the first `d_v` of which are values as well. The fields
+    are those of MLA decode's problem, which says what they mean."""
+
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def num_kv_heads(self) -> int: ...
+    @property
+    def d_qk(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def q_len(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def cache_dtype(self) -> str: ...
+    @property
+    def cache_columns(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def rope_aware(self) -> bool: ...
+    @property
+    def rope_aware_queries(self) -> bool: ...
+
+
+def item_rows(k: LatentProblem) -> int:
+    """Query rows that have the same keys: heads of all new tokens where there is one KV head, else
+    those heads of one token that share a KV head."""
+    return k.num_heads * k.q_len if k.num_kv_heads == 1 else k.num_heads // k.num_kv_heads

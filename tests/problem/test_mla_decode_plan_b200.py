@@ -1,0 +1,102 @@
+"""Plans for a B200: row blocks of CTA pairs, costs, and splits of different lengths."""
+
+import numpy as np
+import pytest
+from test_mla_decode_plan import owners
+
+from mlagen.families.mla_decode.even_splits import costs_of, end, even_counts, longest_first
+from mlagen.families.mla_decode.plan import plan_work
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.uneven_splits import uneven_ends
+from mlagen.families.mla_decode.unit import BLACKWELL, HOPPER, PAIR
+
+UNITS = {"blocks": BLACKWELL, "pairs": PAIR}
+
+
+@pytest.mark.parametrize("planned", [{}, {"blocks": 5}, {"split_keys": 128}], ids=str)
+@pytest.mark.parametrize("heads, q_len", [(65, 1), (128, 1), (40, 8), (128, 2), (16, 1)])
+def test_every_row_has_every_tile_once(heads, q_len, planned):
+    config = MlaDecodeConfig(heads, q_len=q_len)
+    lengths = [0, 1, 64, 65, 700, 2000]
+    work = plan_work(config, lengths, unit=PAIR, **planned)
+    found = owners(config, work, lengths, [q_len] * len(lengths), most=128)
+    tiles = sum(-(-n // TILE) + 3 for n in lengths)  # the last split has no end
+    assert len(found) == q_len * heads * tiles and work.slot_rows == 128
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_uneven_splits_cover_all_tiles(unit):
+    """And are taken where they pay, by the estimate."""
+    config = MlaDecodeConfig(128)
+    lengths = [8192] * 128
+    work = plan_work(config, lengths, unit=UNITS[unit])
+    assert len({len(own) for own in work.splits}) > 1, "sequences are split differently"
+    most = UNITS[unit].rows
+    found = owners(config, work, [8192] * 128, [1] * 128, most=most)
+    assert len(found) == 128 * 128 * (8192 // TILE + 3)
+
+
+def ended(config, unit, tiles, row_blocks, splits):
+    """When the last item and the merge end, by the table of costs."""
+    costs = costs_of(config, unit)
+    pieces = [np.diff([*own, n]) for own, n in zip(splits, tiles.tolist(), strict=True)]
+    gang = int(row_blocks[0])
+    times = np.repeat(costs.item(np.concatenate(pieces), 1.0), gang)
+    parts = gang * sum(len(own) * (1 + (len(own) == 2)) for own in pieces if len(own) > 1)
+    return longest_first(times, unit.blocks) + costs.once(2, parts)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("keys", [2048, 8192, 32768])
+@pytest.mark.parametrize("batch", [64, 100, 128, 256])
+def test_uneven_splits_are_taken_where_they_end_earlier(batch, keys, unit):
+    config, unit = MlaDecodeConfig(128), UNITS[unit]
+    tiles, row_blocks = np.full(batch, keys // TILE), np.full(batch, -(-128 // unit.rows))
+    counts = even_counts(config, tiles, row_blocks, unit)
+    even = end(costs_of(config, unit), tiles, row_blocks, counts, unit.blocks)
+    ends = uneven_ends(config, tiles, row_blocks, unit, counts)
+    splits = plan_work(config, [keys] * batch, unit=unit).splits
+    if ends is None:
+        assert {len(own) for own in splits} == {int(counts[0])}
+    else:
+        assert [list(own) for own in splits] == [[0, *own] for own in ends]
+        assert ended(config, unit, tiles, row_blocks, splits) < 0.99 * even
+
+
+def test_sequences_without_new_tokens():
+    work = plan_work(MlaDecodeConfig(128), [5000] * 90, q_lens=[0] * 90, unit=PAIR)
+    assert not len(work.items) and not work.slots
+
+
+def test_a_hopper_gpu_has_none():
+    tiles, row_blocks = np.full(128, 128), np.full(128, 2)
+    counts = np.ones(128, np.int64)
+    assert uneven_ends(MlaDecodeConfig(128), tiles, row_blocks, HOPPER, counts) is None
+
+
+@pytest.mark.parametrize(
+    "fields, blocks, pairs",
+    [
+        ({}, 1992, 1416),
+        ({"cache_dtype": "fp8_e4m3"}, 1992, 1416),
+        ({"cache_dtype": "fp8_rope_aware"}, 2252, 1676),
+        ({"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}, 968, 664),
+    ],
+)
+def test_costs_of_a_tile(fields, blocks, pairs):
+    """Clocks of the bound by pipe at 1,856 MHz, of which 82 % are reached; where all SMs have an
+    item, no less than HBM takes at 90 % of 8 TB/s."""
+    config = MlaDecodeConfig(128, **fields)
+    row = {"bf16": 1152, "fp8_e4m3": 576, "fp8_rope_aware": 640}[config.cache_dtype]
+    for unit, clocks in ((BLACKWELL, blocks), (PAIR, pairs)):
+        costs = costs_of(config, unit)
+        tile = clocks / 1856 / 0.82
+        memory = TILE * row * 74 / 7.2e6  # two blocks share keys, or a pair has them
+        assert costs.item(10, 0.0) == pytest.approx(4.2 + 10 * tile)
+        assert costs.item(10, 1.0) == pytest.approx(4.2 + 10 * max(tile, memory))
+
+
+def test_a_pair_is_two_sms():
+    assert (PAIR.blocks, PAIR.rows, PAIR.filling(148), PAIR.filling(3)) == (74, 128, 74, 1)
+    assert (PAIR.filling(1), PAIR.filling(0), PAIR.grid(5)) == (1, 0, {"blocks": 10})
+    assert (BLACKWELL.filling(7), BLACKWELL.grid(5)) == (7, {"items": 5})
