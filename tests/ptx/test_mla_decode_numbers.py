@@ -73,13 +73,14 @@ def launch(inputs, work, *, change=lambda text: text, knobs=()):
             arguments["q_scales"] = inputs.q_scales
     elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
-    blocks = len(work.items)
+    blocks, kernel = len(work.items), text("mla_decode_sm90", config, knobs)
+    arrivals = np.zeros(2 * max(work.slots, 1), np.int32)
     if work.shares is not None:
         arguments["shares"], blocks = work.shares, len(work.shares) - 1
-        arguments["arrivals"] = arrivals = np.zeros(max(work.slots, 1), np.int32)
-    run(change(text("mla_decode_sm90", config, knobs)), (blocks, 1), arguments)
-    if work.shares is not None:
-        assert not arrivals.any(), "not as it was found"
+    if ".param .u64 arrivals" in kernel:
+        arguments["arrivals"] = arrivals
+    run(change(kernel), (blocks, 1), arguments)
+    assert not arrivals.any(), "not as it was found"
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
         run(

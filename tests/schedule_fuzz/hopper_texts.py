@@ -195,7 +195,8 @@ def _decode(
             made["kv_scale"] = np.float32(inputs.kv_scale)
         if work.shares is not None:
             made["shares"] = work.shares
-            made["arrivals"] = np.zeros(max(work.slots, 1), np.int32)
+        if ".param .u64 arrivals" in text:
+            made["arrivals"] = np.zeros(2 * max(work.slots, 1), np.int32)
         return made
 
     def judged(made: dict[str, Any]) -> str:
