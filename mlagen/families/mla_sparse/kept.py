@@ -16,6 +16,7 @@ from mlagen.families.mla_sparse.splits import merges
 from mlagen.problem.formats import ELEMENT_TYPES
 
 ENDLESS = 2**31 - 1  # a length that no list reaches: all of its places count
+ROOMS = 8  # of zeros, made at once
 
 
 class Kept:
@@ -29,6 +30,7 @@ class Kept:
         self._merges: dict[tuple[int, ...], Any] = {}
         self._spaces: dict[Any, Workspace] = {}
         self._arrivals: dict[Any, list[Any]] = {}
+        self._rooms: list[Any] = []  # of zeros, that no stream has yet
 
     def lengths(self, count: int) -> Any:
         """Lengths of at least so many lists, of which all places count."""
@@ -58,12 +60,19 @@ class Kept:
 
     def arrivals(self, slots: int, stream: Any) -> Any:
         """Zeros by which the blocks of so many parts tell each other that they have come; they are
-        zeros again after each call."""
+        zeros again after each call. Some streams more find theirs made: a graph is captured in a
+        stream of its own, in which nothing can be copied."""
         own = self._arrivals.setdefault(stream, [])  # older ones stay: prepared calls know them
         if not own or int(own[-1].shape[0]) < slots:
-            room = 1 << max(slots - 1, 255).bit_length()
-            own.append(self._memory.upload(np.zeros((room, 2), np.int32)))
+            own.append(self._room(slots))
         return own[-1]
+
+    def _room(self, slots: int) -> Any:
+        if not self._rooms or int(self._rooms[-1].shape[0]) < slots:
+            size = 1 << max(slots - 1, 255).bit_length()
+            made = self._memory.upload(np.zeros((ROOMS, size, 2), np.int32))
+            self._rooms = [made[n] for n in range(ROOMS)]
+        return self._rooms.pop()
 
     def partials(self, slots: int, rows: int, stream: Any) -> dict[str, Any]:
         """Room for what parts leave of so many rows. Calls of one stream come one after the other
