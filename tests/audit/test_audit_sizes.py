@@ -43,6 +43,7 @@ F:  mbarrier.try_wait.parity.shared::cta.b64 %wait, [%r5], %parity;
     shl.b32 %r7, %r3, 10;
     add.u32 %r7, %r7, %base;
     ld.shared.f32 %x, [%r7];
+    fence.proxy.async.shared::cta;
     mbarrier.arrive.shared::cta.b64 _, [%r5+16];
     add.u32 %i, %i, 1;
     setp.lt.u32 %p2, %i, %r2;

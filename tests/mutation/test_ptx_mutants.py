@@ -80,8 +80,8 @@ TILE:
     @!%ready bra FULL;
     ld.shared.u32 %v, [%at];
     add.u32 %v, %v, 1;
-    mbarrier.arrive.shared::cta.b64 _, [empty];
     st.global.u32 [%to], %v;
+    mbarrier.arrive.shared::cta.b64 _, [empty];
     add.u64 %to, %to, 128;
     xor.b32 %parity, %parity, 1;
     add.u32 %i, %i, 1;
