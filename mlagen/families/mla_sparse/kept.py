@@ -70,8 +70,8 @@ class Kept:
     def _room(self, slots: int) -> Any:
         if not self._rooms or int(self._rooms[-1].shape[0]) < slots:
             size = 1 << max(slots - 1, 255).bit_length()
-            made = self._memory.upload(np.zeros((ROOMS, size, 2), np.int32))
-            self._rooms = [made[n] for n in range(ROOMS)]
+            zeros = np.zeros((size, 2), np.int32)
+            self._rooms = [self._memory.upload(zeros) for _ in range(ROOMS)]
         return self._rooms.pop()
 
     def partials(self, slots: int, rows: int, stream: Any) -> dict[str, Any]:
