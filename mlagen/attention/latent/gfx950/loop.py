@@ -35,6 +35,7 @@ from mlagen.dsl import (
     bind,
     record,
 )
+from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
@@ -60,7 +61,7 @@ class LatentLoop(ABC):
         s.signature = self._signature()
         self.arguments = argument_registers(s, self._loaded(s.signature))
         self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
-        self.band = len(s.registers["KB"].regs()) // FRAGMENT
+        self.band = self._fragments(s, "KB")
         name, what = self.looked_up
         self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
         self.lane = {
@@ -332,6 +333,17 @@ class LatentLoop(ABC):
 
     def _read(self, tile: Tile) -> Access:
         return Access("read", self.ring.at(tile))
+
+    @staticmethod
+    def _fragments(s: Space, name: str) -> int:
+        """Fragments that a band has registers for. ScheduleError for none."""
+        count = len(s.registers[name].regs())
+        if count < FRAGMENT:
+            raise ScheduleError(
+                f"register tile {name!r} has {count} registers",
+                hint=f"a fragment on its way to its product has {FRAGMENT}",
+            )
+        return count // FRAGMENT
 
     def _part(self, name: str, fragment: int) -> Regs:
         """Where a fragment lies while it waits for its product."""
