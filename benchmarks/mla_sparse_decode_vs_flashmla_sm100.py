@@ -15,26 +15,15 @@ kernel for V3.2 rows has a race (docs/foreign_ptx.md), so that it runs in mode e
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 from collections import Counter
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
-from mla_sparse_vs_flashmla_sm100 import (
-    FOREIGN,
-    RATES,
-    VARIABLE,
-    Run,
-    compared,
-    told,
-    work,
-)
+from mla_sparse_vs_flashmla_sm100 import Run, compared, parsed, printed, work
 
 SCHEMA = "mlagen.benchmark.mla_sparse_decode_vs_flashmla_sm100/1"
+MOST = 2048  # places of a list
 CASES = (("v32", 64), ("v32", 128), ("model1", 128))
 FETCHED = {"v32": 512 + 128, "model1": 512 + 128}  # bytes of a row that FlashMLA's boxes have
 
@@ -89,32 +78,15 @@ RUNS = {"FlashMLA": theirs, "mlagen": ours}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--topk", type=int, nargs=2, default=[1024, 2048], metavar=("N", "M"))
-    parser.add_argument("--only", choices=RUNS, help="one of the two kernels")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    asked = [options.only] if options.only else [*RUNS]
-    if "FlashMLA" in asked and VARIABLE not in os.environ:
-        parser.error(
-            f"${VARIABLE} names no folder with FlashMLA's kernels as PTX; --only mlagen needs none"
-        )
-    fewer, more = options.topk
-    if not 0 < fewer < more <= 2048 or fewer % 128 or more % 128:
-        parser.error(f"--topk {fewer} {more}: two multiples of 128 in ascending order to 2048")
-    sys.path.insert(0, str(FOREIGN))
+    options, asked = parsed(parser, MOST)
     import flashmla_blackwell_decode as fd
 
     found = [
-        compared(f"{who}, {rows}", partial(RUNS[who], rows), heads, fewer, more, fd.WIDTH[rows])
+        compared(f"{who}, {rows}", partial(RUNS[who], rows), heads, *options.topk, fd.WIDTH[rows])
         for rows, heads in CASES
         for who in asked
     ]
-    if options.json:
-        rates = {name: asdict(rate) for name, rate in RATES.items()}
-        print(json.dumps({"schema": SCHEMA, "rates": rates, "kernels": [*map(asdict, found)]}))
-    else:
-        print(told(found))
-    return int(any(one.outside for one in found))
+    return printed(found, SCHEMA, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -308,9 +308,8 @@ def told(found: list[Told]) -> str:
 RUNS = {"FlashMLA": theirs, "mlagen": ours}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--heads", type=int, nargs="+", default=[64, 128], choices=[64, 128])
+def parsed(parser: argparse.ArgumentParser, most: int) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and whose kernels are asked for. `most`: places of the longest list."""
     parser.add_argument("--topk", type=int, nargs=2, default=[1024, 2048], metavar=("N", "M"))
     parser.add_argument("--only", choices=RUNS, help="one of the two kernels")
     parser.add_argument("--json", action="store_true")
@@ -321,18 +320,30 @@ def main() -> int:
             f"${VARIABLE} names no folder with FlashMLA's kernels as PTX; --only mlagen needs none"
         )
     fewer, more = options.topk
-    if not 0 < fewer < more <= CACHE or fewer % 128 or more % 128:
-        parser.error(f"--topk {fewer} {more}: two multiples of 128 in ascending order to {CACHE}")
+    if not 0 < fewer < more <= most or fewer % 128 or more % 128:
+        parser.error(f"--topk {fewer} {more}: two multiples of 128 in ascending order to {most}")
     sys.path.insert(0, str(FOREIGN))
-    found = [
-        compared(who, RUNS[who], heads, fewer, more) for heads in options.heads for who in asked
-    ]
-    if options.json:
+    return options, asked
+
+
+def printed(found: list[Told], schema: str, *, as_json: bool) -> int:
+    """Prints what was found. The exit status: whether a result is outside its bound."""
+    if as_json:
         rates = {name: asdict(rate) for name, rate in RATES.items()}
-        print(json.dumps({"schema": SCHEMA, "rates": rates, "kernels": [*map(asdict, found)]}))
+        print(json.dumps({"schema": schema, "rates": rates, "kernels": [*map(asdict, found)]}))
     else:
         print(told(found))
     return int(any(one.outside for one in found))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--heads", type=int, nargs="+", default=[64, 128], choices=[64, 128])
+    options, asked = parsed(parser, CACHE)
+    found = [
+        compared(who, RUNS[who], heads, *options.topk) for heads in options.heads for who in asked
+    ]
+    return printed(found, SCHEMA, as_json=options.json)
 
 
 if __name__ == "__main__":

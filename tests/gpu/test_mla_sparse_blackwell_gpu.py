@@ -58,6 +58,24 @@ def right(inputs: Any, outputs: Any) -> None:
             assert compared.passed, (oracle.name, name, compared)
 
 
+def repeated(step: Any) -> Any:
+    """What a graph of the call leaves, replayed many times: each time the bits of the call."""
+    import torch
+
+    first = step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    for _ in range(REPEATS):
+        for tensor in found:
+            tensor.fill_(float("nan"))
+        graph.replay()
+        for one, other in zip(first, found, strict=True):
+            size = {2: torch.int16, 4: torch.int32}[one.element_size()]
+            assert torch.equal(one.view(size), other.view(size))
+    return found
+
+
 @pytest.mark.parametrize(("heads", "d_qk"), [(8, 576), (64, 576), (64, 512), (72, 576), (128, 576)])
 @pytest.mark.parametrize("topk", [1, 300, 2048])
 @pytest.mark.parametrize("fields", FORMS, ids=str)
@@ -80,22 +98,8 @@ def test_rows_and_queries_of_e4m3(rows: str, dtype: str, heads: int) -> None:
 @pytest.mark.parametrize("fields", [*FORMS, {"rows": "e4m3_row"}, {"rows": "v32"}], ids=str)
 def test_captured_and_repeated(heads: int, fields: dict[str, str]) -> None:
     """A graph's launches, and many of them, leave the same bits."""
-    import torch
-
     inputs = prefill(heads, **fields)
-    step = call(inputs)
-    first = step()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = step()
-    for _ in range(REPEATS):
-        for tensor in found:
-            tensor.fill_(float("nan"))
-        graph.replay()
-        for one, other in zip(first, found, strict=True):
-            size = {2: torch.int16, 4: torch.int32}[one.element_size()]
-            assert torch.equal(one.view(size), other.view(size))
-    right(inputs, found)
+    right(inputs, repeated(call(inputs)))
 
 
 @pytest.mark.parametrize("rows", ["bf16", "v32"])
@@ -179,18 +183,7 @@ def test_decode_captured_and_repeated(heads: int, fields: dict[str, str]) -> Non
     import torch
 
     inputs = decode(heads, **fields)
-    step = decoding(inputs, split_keys=128)
-    first = step()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = step()
-    for _ in range(REPEATS):
-        for tensor in found:
-            tensor.fill_(float("nan"))
-        graph.replay()
-        for one, other in zip(first, found, strict=True):
-            size = {2: torch.int16, 4: torch.int32}[one.element_size()]
-            assert torch.equal(one.view(size), other.view(size))
+    found = repeated(decoding(inputs, split_keys=128))
     decode_right(inputs, found, 6)
     alone = {name: getattr(inputs, name)[:1] for name in ("q", "indices", "topk_length")}
     one = decoding(replace(inputs, **alone), split_keys=128)()

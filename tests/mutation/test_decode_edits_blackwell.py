@@ -7,20 +7,17 @@ import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
-from unittest.mock import patch
 
 import pytest
+from sparse_calls import artifact as unassembled
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.sm_100a.in_tensor import products
 from mlagen.codegen import build
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import verify
 
 PV = products("bf16", pair=False)[1]
-UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 FINDING, WRONG = "finding", "wrong"
 # Every match is edited: the numbers of tiles have code of their own.
 EDITS = {
@@ -175,8 +172,8 @@ PARTS = {**WHOLE, "split_keys": 128}
 
 @cache
 def kernel(name: str) -> Artifact:
-    with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build("mla_decode_sm100", MlaDecodeConfig(**KERNELS[name][0]))
+    found: Artifact = unassembled("mla_decode_sm100", KERNELS[name][0])
+    return found
 
 
 @pytest.mark.parametrize("name", KERNELS)

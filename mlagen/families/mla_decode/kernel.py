@@ -31,7 +31,12 @@ from mlagen.families.mla_decode.call import TENSORS, DecodeCall, takes_call
 from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
 from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.unit import puts_together, unit_of
+from mlagen.families.mla_decode.unit import (
+    MERGE_KERNELS,
+    cannot_put_together,
+    puts_together,
+    unit_of,
+)
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
@@ -41,11 +46,6 @@ from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 HOST = "cpu"  # the device of arrays of numpy
-MERGE_KERNELS = {  # what merges split work
-    "sm_90a": "mla_decode_merge_sm90",
-    "sm_100a": "mla_decode_merge_sm100",
-    "gfx950": "mla_decode_merge_gfx950",
-}
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
 
 
@@ -153,10 +153,7 @@ class MlaDecodeKernel:
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
         if together not in (None, 1) and not self._puts_together:
-            raise ConfigError(
-                f"together={together}: blocks of this kernel put no parts together",
-                hint="kernels of few query rows on Hopper do",
-            )
+            raise cannot_put_together(together)
         if self._build_merge is None:
             if split_keys is not None:
                 raise ConfigError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from mlagen.artifact import Manifest
 from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS, MOST_SLICES
+from mlagen.errors import ConfigError
 
 B200_SMS = 148
 MI355X_CUS = 256
@@ -40,6 +41,11 @@ BLACKWELL = Unit("sm_100a", BLOCK_ROWS, B200_SMS)
 PAIR = Unit("sm_100a", 2 * BLOCK_ROWS, B200_SMS // 2, ctas=2)
 DENSE = "MlaDecodeConfig"  # whose row blocks are as large as a pair's
 NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
+MERGE_KERNELS = {  # what merges split work
+    "sm_90a": "mla_decode_merge_sm90",
+    "sm_100a": "mla_decode_merge_sm100",
+    "gfx950": "mla_decode_merge_gfx950",
+}
 
 
 def unit_of(manifest: Manifest) -> Unit:
@@ -63,3 +69,11 @@ def puts_together(manifest: Manifest) -> bool:
     """Whether blocks of a decode kernel put parts of row blocks together."""
     named = {arg.name for arg in manifest.args}
     return "arrivals" in named and "shares" not in named
+
+
+def cannot_put_together(together: int) -> ConfigError:
+    """The error where parts are to be put together, and the kernel's blocks put none together."""
+    return ConfigError(
+        f"together={together}: blocks of this kernel put no parts together",
+        hint="kernels of few query rows on Hopper do",
+    )

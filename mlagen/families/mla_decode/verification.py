@@ -40,7 +40,13 @@ from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.unit import HOPPER, Unit, puts_together, unit_of
+from mlagen.families.mla_decode.unit import (
+    HOPPER,
+    Unit,
+    cannot_put_together,
+    puts_together,
+    unit_of,
+)
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -195,10 +201,7 @@ class MlaDecodeTrial(Trial):
         }  # fmt: skip
         sizes = self.unit.grid(len(work.items))
         if work.together > 1 and not puts_together(artifact.manifest):
-            raise ConfigError(
-                f"together={work.together}: blocks of this kernel put no parts together",
-                hint="kernels of few query rows on Hopper do",
-            )
+            raise cannot_put_together(work.together)
         if work.shares is not None:
             tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
         numbers: dict[str, int | float] = {

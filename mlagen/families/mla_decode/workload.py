@@ -15,9 +15,10 @@ from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
 from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
-from mlagen.families.mla_decode.kernel import MERGE_KERNELS, decode_kernel
+from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.unit import MERGE_KERNELS
 from mlagen.families.mla_decode.verification import order_of
 from mlagen.request import build_artifact
 

@@ -7,6 +7,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.unit import MERGE_KERNELS, cannot_put_together, puts_together
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
     MlaSparseRun,
@@ -30,17 +31,10 @@ from mlagen.families.mla_sparse.splits import (
     check_together,
     groups_of,
     parts_of,
-    puts_together,
     split_every,
 )
 from mlagen.family import Builder
 from mlagen.launch import Launcher
-
-MERGE_KERNELS = {  # what merges split work
-    "sm_90a": "mla_decode_merge_sm90",
-    "sm_100a": "mla_decode_merge_sm100",
-    "gfx950": "mla_decode_merge_gfx950",
-}
 
 
 class MlaSparsePrefillKernel(MlaSparseKernel):
@@ -110,6 +104,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None, **more: Any) -> None:
         super().__init__(artifact, launcher, **more)
         self._merges: dict[bool, Artifact] = {}
+        self._puts_together = puts_together(artifact.manifest)
 
     @takes_decode
     def __call__(self, call: SparseCall) -> tuple[Any, Any]:
@@ -157,7 +152,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         numbers = {**found.numbers, **split_numbers(splits), "together": 0}
         if together > 1:
             tensors["arrivals"], numbers["together"] = kept.arrivals(slots, stream), together
-        elif puts_together(self.artifact):
+        elif self._puts_together:
             tensors["arrivals"] = kept.arrivals(1, stream)
         sizes = {"blocks": units * splits, "units": units, "splits": splits}
         own = self._own(tensors, numbers, sizes)
@@ -186,12 +181,9 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         splits, together = call.splits, call.together
         if call.split_keys is not None:
             splits = split_every(call.split_keys, found.tiles, splits)
-        blocks, merges = puts_together(self.artifact), self._build is not None
+        blocks, merges = self._puts_together, self._build is not None
         if together not in (None, 1) and not blocks:
-            raise ConfigError(
-                f"together={together}: blocks of this kernel put no parts together",
-                hint="kernels of few heads on Hopper do",
-            )
+            raise cannot_put_together(together)
         if splits is None and together in (None, 1):
             sms, threads = self._sms_of(call.tensors[0]), self.artifact.manifest.block[0]
             return parts_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.artifact import Artifact
 from mlagen.attention.latent.split_work import BLOCK_ROWS, TOGETHER, Ints32, merge_table
 from mlagen.errors import ConfigError
 
@@ -118,11 +117,6 @@ def check_together(together: int, splits: int) -> None:
             f"together={together} of splits={splits}",
             hint=f"1, or as many as splits, which is then one of {TOGETHER[1:]}",
         )
-
-
-def puts_together(artifact: Artifact) -> bool:
-    """Whether blocks can put parts together."""
-    return any(arg.name == "arrivals" for arg in artifact.manifest.args)
 
 
 def merges(batch: int, q_len: int, heads: int, splits: int, rows: int = BLOCK_ROWS) -> Ints32:

@@ -27,7 +27,7 @@ from mlagen.attention.latent.order import (
 )
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.unit import unit_of
+from mlagen.families.mla_decode.unit import cannot_put_together, puts_together, unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.inputs import (
@@ -45,7 +45,7 @@ from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.splits import check_together, groups_of, puts_together
+from mlagen.families.mla_sparse.splits import check_together, groups_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
@@ -183,11 +183,8 @@ class MlaSparseTrial(Trial):
             "units": units, "blocks": slots if decode else min(self.given.blocks, units),
             "splits": self.given.splits,
         }  # fmt: skip
-        if self.given.together > 1 and not puts_together(artifact):
-            raise ConfigError(
-                f"together={self.given.together}: blocks of this kernel put no parts together",
-                hint="kernels of few heads on Hopper do",
-            )
+        if self.given.together > 1 and not puts_together(artifact.manifest):
+            raise cannot_put_together(self.given.together)
         args = artifact.manifest.args
         report = launcher.launch(
             artifact,
@@ -400,7 +397,7 @@ class MlaSparseDecodeKind(Kind):
 def _together(artifact: Artifact) -> tuple[Call, ...]:
     """Parts that are put together, of each number that the text has code for: some have a tile,
     some have none, and so have all of a query. Scores are small, so that sinks count."""
-    if not puts_together(artifact):
+    if not puts_together(artifact.manifest):
         return ()
     shape = {"batch": 2, "topk": 4 * TILE + 4, "lengths": (4 * TILE + 4, 5)}
     return tuple(

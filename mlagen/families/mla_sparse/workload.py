@@ -13,6 +13,7 @@ from mlagen.artifact import Artifact
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import WrongResultError
+from mlagen.families.mla_decode.unit import MERGE_KERNELS
 from mlagen.families.mla_sparse.benchmark.case import Case
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.benchmark.lab import SparseLab
@@ -24,7 +25,7 @@ from mlagen.families.mla_sparse.benchmark.work import (
 )
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
-from mlagen.families.mla_sparse.kernel import MERGE_KERNELS, sparse_kernel
+from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.verification import order_of
@@ -140,7 +141,8 @@ class DecodeWorkloads:
         """The call of these fields and sizes."""
         config = MlaSparseDecodeConfig.from_fields(problem)
         work = DecodeWork(config=config, **{"batch": DECODE_BATCH, **DEFAULTS, **shape})
-        return SparseWorkload(work, _build, _seconds(problem), beside)
+        targets = [artifact.manifest.target for artifact in beside]
+        return SparseWorkload(work, _build, _seconds(problem, *targets), beside)
 
 
 def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:

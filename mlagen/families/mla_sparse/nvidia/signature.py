@@ -80,10 +80,9 @@ def decode_signature(
     `first_position` int32 [batch]; numbers and tensors of the second cache begin with `extra_`. o
     [batch * q_len * H, 512], lse [batch, H, q_len]; with more splits than one partial_o fp32
     [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units. `whole` is
-    1 where no list is cut, so that no length is read. With `together` blocks
-    may put the parts of a query together, as many as the argument of that name says; `arrivals` has
-    two words a slot then, zero before and after a call, and the first slot of a query has its
-    state."""
+    1 where no list is cut, so that no length is read. With `together` blocks may put the parts of a
+    query together, as many as the argument of that name says; `arrivals` has two words a slot then,
+    zero before and after a call, and the first slot of a query has its state."""
     pools = tuple(
         argument
         for which in (("", "extra_") if k.extra else ("",))
