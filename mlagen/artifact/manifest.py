@@ -16,7 +16,7 @@ import msgspec
 from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/4"
+SCHEMA = "mlagen.manifest/5"
 
 Knob = int | float | str | bool
 
@@ -219,7 +219,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     map: KernelMap = KernelMap()
     source: tuple[SourceLine, ...] = ()
     family: str = ""  # of the problem; "": of none
-    dependent: bool = False  # waits itself for the kernel before it in the stream
+    dependent: tuple[str, ...] = ()  # tensors of the kernel before, which it waits for itself
     schema: str = SCHEMA
 
     def grid_for(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:

@@ -46,15 +46,16 @@ class Argument:
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Arguments in offset order; `grid[d]` = (size name, elements a workgroup covers) for each
-    dimension; `block` in threads. `dependent`: the kernel waits itself (griddepcontrol.wait) for
-    the kernel before it in the stream, so that its launch may come before that one's end.
+    dimension; `block` in threads. `dependent`: arguments whose tensors the kernel before it in the
+    stream writes. The kernel waits for them itself (griddepcontrol.wait), so that its launch may
+    come before that one's end; without any it is launched after it.
     `resident`: blocks that registers shall leave room for on an SM (sm_90a). `clusters`: blocks of
     a CTA cluster, of which there is a whole number along the first dimension."""
 
     arguments: tuple[Argument, ...]
     grid: tuple[tuple[str, int], ...]
     block: tuple[int, int, int]
-    dependent: bool = False
+    dependent: tuple[str, ...] = ()
     resident: int = 1
     clusters: int = 1
 

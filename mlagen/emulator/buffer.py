@@ -26,12 +26,16 @@ class Buffer:
     `array`: any C-contiguous numpy array; what the kernel stores is written back into it unless
     `access` is "read". `address`: the simulated address (default: assigned, 4 KiB aligned, with
     guard gaps of more than 4 GiB around it). Accesses outside it are reported under `name`.
+
+    `late`, of PTX alone: the kernel before in the stream writes it. No access is legal before
+    `griddepcontrol.wait`, which is over when no warp can go on without it.
     """
 
     name: str
     array: np.ndarray
     access: Access = "readwrite"
     address: int | None = None
+    late: bool = False
 
 
 def check_buffer(buffer: Buffer, limit: int = _ADDRESS_LIMIT) -> None:

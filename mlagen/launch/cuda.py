@@ -44,7 +44,7 @@ class CudaPreparedLaunch(PreparedLaunch):
         self._driver, self._api, self._context = driver, driver.api, int(call.device.context)
         self._function = function.handle
         self._shape = (*call.grid, *manifest.block, manifest.resources.lds_bytes)
-        self._dependent = manifest.dependent
+        self._dependent = bool(manifest.dependent)
         # One a stream: threads that launch at the same time must not tell each other's stream. The
         # bindings take a microsecond less for one than for the numbers of cuLaunchKernel.
         self._configs: dict[int, Any] = {}

@@ -113,8 +113,9 @@ def _launch(
             continue
         if arg.tensor not in buffers:
             access: Literal["read", "write"] = "write" if arg.tensor in written else "read"
+            late = arg.tensor in manifest.dependent
             address = _address(number, value.nbytes)
-            buffers[arg.tensor] = Buffer(arg.tensor, value, access, address)
+            buffers[arg.tensor] = Buffer(arg.tensor, value, access, address, late)
         buffer = buffers[arg.tensor]
         if arg.tensor_map:
             made = _tensor_map(manifest.kernel, arg.tensor_map, buffer, sizes)

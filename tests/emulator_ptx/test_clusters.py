@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from running import kernel, run
 
-from mlagen.emulator import Buffer, TensorMap
+from mlagen.emulator import Argument, Buffer, Launch, Settings, TensorMap, emulate
 from mlagen.emulator.ptx import layout as y
 
 MODES = ("latest", "earliest", "drawn")
@@ -256,6 +256,37 @@ def test_threads_that_have_exited_are_not_waited_for_by_the_cluster():
 def test_a_wait_for_an_earlier_grid_and_a_launch_go_on():
     ran = run(kernel("griddepcontrol.wait; griddepcontrol.launch_dependents; ret;"))
     assert ran.ended
+
+
+LATE = """
+mov.u32 %r1, %tid.x;
+setp.lt.u32 %p1, %r1, 32;
+ld.param.u64 %rd1, [p];
+mad.wide.u32 %rd2, %r1, 4, %rd1;
+@!%p1 bra OTHER;
+WAIT
+OTHER:
+MET
+ld.global.u32 %r2, [%rd2];
+st.global.u32 [%rd2 + 256], %r2;
+ret;
+"""
+
+
+@pytest.mark.parametrize("mode", ["latest", "earliest", "random"])
+def test_what_the_kernel_before_writes_is_there_after_the_wait(mode):
+    """One warp waits for both where they meet; else the kernel before may still write."""
+    wait, met = "griddepcontrol.wait;", "bar.sync 0;"
+    for before, after in ((wait, met), ("", met), (wait, ""), ("", "")):
+        held = np.arange(128, dtype=np.uint32)
+        text = kernel(LATE.replace("WAIT", before).replace("MET", after), "p")
+        given = [Argument(0, Buffer("p", held, late=True))]
+        ran = emulate(text, Launch((3, 1, 1), (64, 1, 1), given), Settings(mode=mode))
+        if before and after:
+            assert not ran.findings and np.array_equal(held[64:], np.arange(64))
+        else:
+            told = [f for f in ran.findings if "the kernel before it may still write" in str(f)]
+            assert told and told[0].kind == "global-bounds"
 
 
 def registers(consumer, producer):

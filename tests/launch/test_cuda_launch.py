@@ -130,7 +130,7 @@ def test_a_prepared_launch_only_launches(api: FakeApi, torch: SimpleNamespace) -
 
 def test_a_dependent_kernel_may_start_early(api: FakeApi, torch: SimpleNamespace) -> None:
     prepared = launcher_on(api).prepare(
-        make_tma_artifact(dependent=True), tensors=tensors(), scalars=SCALARS, sizes=SIZES
+        make_tma_artifact(dependent=("x",)), tensors=tensors(), scalars=SCALARS, sizes=SIZES
     )
     prepared()
     torch.now = 200

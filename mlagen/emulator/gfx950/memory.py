@@ -83,6 +83,8 @@ def build_memory(
     for value in (*passed, *others):
         if isinstance(value, Buffer) and value not in buffers:
             check_buffer(value)
+            if value.late:
+                raise ConfigError(f"buffer {value.name} is late; that is of PTX alone")
             buffers.append(value)
     addresses = assign(buffers)
     needed = kernarg_bytes

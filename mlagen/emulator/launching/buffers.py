@@ -97,7 +97,7 @@ def prepare_buffer(
     if spec.address is not None:
         address = spec.address - spec.guard
     held = memory if spec.guard else array
-    return Prepared(name, spec, memory, array, Buffer(name, held, access, address))
+    return Prepared(name, spec, memory, array, Buffer(name, held, access, address, spec.late))
 
 
 def inside(place: str, folder: Path, path: str, allow_outside: bool) -> Path:

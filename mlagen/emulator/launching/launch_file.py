@@ -26,6 +26,7 @@ class BufferSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     "poison" (NaN in every float format; the default). `shape` and `dtype`, or `bytes`, give its
     size without a file. `output`: the .npy file to write after the run. `guard`: bytes before and
     after it that may be read, hold poison, and are checked for writes. `address`: simulated.
+    `late`, of PTX: the kernel before writes it, so no access before `griddepcontrol.wait`.
     """
 
     file: str | None = None
@@ -37,6 +38,7 @@ class BufferSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     access: Literal["read", "write", "readwrite"] | None = None
     guard: int = 0
     address: int | None = None
+    late: bool = False
 
 
 class ArgumentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -25,12 +25,14 @@ MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.DRAWN}
 @dataclass(frozen=True)
 class GlobalBuffer:
     """Global memory at a simulated address. `array` is C-contiguous bytes, read and written in
-    place. `access`: 1 to read, 3 to write as well."""
+    place. `access`: 1 to read, 3 to write as well; `late`: not before the kernel before has ended.
+    """
 
     base: int
     array: np.ndarray
     access: int
     name: str = ""
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,9 +251,11 @@ class Shared:
         table = np.zeros((max(len(rows), 1), y.B_SIZE), np.int64)
         for number, buffer in enumerate(rows):
             host = buffer.array.ctypes.data
-            table[number] = buffer.base, buffer.array.nbytes, host, buffer.access
-        self.buffers = rows
+            access = 0 if buffer.late else buffer.access
+            table[number] = buffer.base, buffer.array.nbytes, host, access
+        self.buffers, self._table = rows, table
         self.grid = np.zeros(64, np.int64)
+        self.grid[agents.GRID_UNFINISHED] = any(buffer.late for buffer in rows)
         if any(i.name == "clusterlaunchcontrol" for i in program.entry.instructions):
             self._offer(setup)
         self.order = _order_tables(setup)
@@ -269,6 +273,14 @@ class Shared:
             else np.zeros(64, np.int64),
             y.C_GRID: self.grid,
         }
+
+    def end_before(self) -> bool:
+        """The kernel before ends, and what it wrote may be accessed. False: it had ended."""
+        if not self.grid[agents.GRID_UNFINISHED]:
+            return False
+        self._table[: len(self.buffers), y.B_ACCESS] = [buffer.access for buffer in self.buffers]
+        self.grid[agents.GRID_UNFINISHED] = 0
+        return True
 
     def _offer(self, setup: Setup) -> None:
         """All clusters of a grid may be taken; of a choice of them none may."""

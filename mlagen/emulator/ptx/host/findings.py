@@ -418,6 +418,9 @@ def _wgmma(raw: Raw) -> Told:
 
 def _bounds(raw: Raw) -> Told:
     name, place = raw.run.memory.place_of(raw.row[y.F_A])
+    if raw.run.memory.is_late(raw.row[y.F_A]):
+        text = f"{raw.here} accesses {place}, which the kernel before it may still write"
+        return text, name, "griddepcontrol.wait before it"
     text = f"{raw.here} accesses {place}, where it may not"
     return text, name, "an address inside the buffer, or another access"
 

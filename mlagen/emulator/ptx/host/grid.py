@@ -1,8 +1,8 @@
 """Runs of a grid: its clusters in turns, on one thread of the host or on several.
 
 A cluster runs until it ends or can go nowhere. One that waits for what another has to write gives
-way: those that wait already are asked again, and then the next one begins. A *deadlock* is when
-nobody gets anywhere and no other can begin.
+way: those that wait already are asked again, and then the next one begins. When nobody gets
+anywhere and no other can begin, the kernel before this one ends; after that it is a *deadlock*.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class Turns:
             if state is None:
                 if not self._waiting:
                     return
+                if begun and self._shared.end_before():
+                    vain = 0
                 if vain > _VAINLY * len(self._waiting):
                     yield self._end(self._waiting[0], y.R_YIELD, stuck=tuple(self._waiting))
                     return

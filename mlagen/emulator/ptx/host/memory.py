@@ -31,6 +31,10 @@ class Memory:
     given: np.ndarray
     maps: np.ndarray
 
+    def is_late(self, address: int) -> bool:
+        """Whether an address is that of a buffer which the kernel before writes."""
+        return any(b.late and 0 <= address - b.base < b.array.nbytes for b in self.buffers)
+
     def place_of(self, address: int) -> tuple[str, str]:
         """The buffer nearest to an address, and the address in its words."""
         best, distance = None, 0
@@ -82,7 +86,7 @@ def build_memory(program: Program, launch: Launch) -> Memory:
         parameters[at], given[at] = np.frombuffer(raw, np.uint8), True
     return Memory(
         tuple(
-            GlobalBuffer(base, b.array.reshape(-1).view(np.uint8), ACCESS[b.access], b.name)
+            GlobalBuffer(base, b.array.reshape(-1).view(np.uint8), ACCESS[b.access], b.name, b.late)
             for base, b in zip(addresses, every, strict=True)
         ),
         parameters,

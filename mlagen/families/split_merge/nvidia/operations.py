@@ -75,7 +75,7 @@ class MlaDecodeMerge:
             ),
             grid=(("merges", 1),),
             block=(role.warps.stop * 32, 1, 1),
-            dependent=True,
+            dependent=("partial_o", "partial_lse"),
             resident=2,
         )
         # What is loaded with a tile is the next one's; after the last there is nothing.
