@@ -66,6 +66,38 @@ def test_the_operator(fields: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
+def test_what_watches_a_call_sees_the_operator() -> None:
+    """Modes, profilers and gradients do; a call that nothing watches has the same bits."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    inputs, tensors = given(num_heads=16)
+    plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
+    op = torch.ops.mlagen.mla_decode_planned.default
+    seen: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def call() -> Any:
+        return mlagen.ops.mla_decode(*tensors, inputs.scale, plan=plan)
+
+    plain = call()
+    with Watch():
+        watched = call()
+    assert op in seen
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        profiled = call()
+    assert any("mla_decode_planned" in event.name for event in profile.events())
+    tensors[0].requires_grad_()
+    with torch.enable_grad():
+        graded = call()
+    for found in (watched, profiled, graded):
+        assert all(torch.equal(x, y.detach()) for x, y in zip(plain, found, strict=True))
+
+
 def test_compiled_and_captured() -> None:
     import torch
 

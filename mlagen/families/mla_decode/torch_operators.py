@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.attention.latent.operator_kernels import kernel_for
+from mlagen.attention.latent.torch_operator import registered
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
@@ -195,21 +196,11 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
 _NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
 _NUMBERS += "Tensor? q_scales=None, str compute='bf16'"
-# Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
-_LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
-
-
-def _registered(name: str, function: Any, schema: str) -> Any:
-    _LIBRARY.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(name, function, "CUDA")
-    torch.library.register_fake(f"mlagen::{name}", _shapes, lib=_LIBRARY)
-    return getattr(torch.ops.mlagen, name).default
-
-
-DECODE = _registered("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)")
-DECODE_PLANNED = _registered(
+DECODE = registered("mla_decode", _decode, _shapes, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)")
+DECODE_PLANNED = registered(
     "mla_decode_planned",
     _planned,
+    _shapes,
     f"({_TENSORS}, Tensor items, Tensor? merges, Tensor? shares, Tensor(a!) partial_o, "
     f"Tensor(b!) partial_lse, Tensor(c!)? arrivals, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
 )

@@ -9,6 +9,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.attention.latent.operator_kernels import kernel_for
+from mlagen.attention.latent.torch_operator import registered
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -239,24 +240,13 @@ _TENSORS += "Tensor? sink, Tensor? kv_scales"
 _NUMBERS = "float kv_scale, float q_scale, str empty_lse"
 _MORE = "Tensor? positions, Tensor? first_position, Tensor? extra_cache, Tensor? extra_indices, "
 _MORE += "Tensor? extra_topk_length, Tensor? extra_kv_scales"
-# Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
-_LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
-
-
-def _registered(name: str, function: Any, fake: Any, schema: str) -> Any:
-    _LIBRARY.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(name, function, "CUDA")
-    torch.library.register_fake(f"mlagen::{name}", fake, lib=_LIBRARY)
-    return getattr(torch.ops.mlagen, name).default
-
-
-PREFILL = _registered(
+PREFILL = registered(
     "mla_sparse_prefill",
     _prefill,
     _prefill_shapes,
     f"({_TENSORS}, {_NUMBERS}, str compute='bf16') -> (Tensor, Tensor, Tensor)",
 )
-DECODE = _registered(
+DECODE = registered(
     "mla_sparse_decode",
     _decode,
     _decode_shapes,
