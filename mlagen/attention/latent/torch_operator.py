@@ -24,7 +24,7 @@ class Operator:
         self.op, self.function = op, function
 
     def __call__(self, q: Any, cache: Any, *others: Any) -> Any:
-        if torch.compiler.is_compiling() or _watched is None or _watched(q, cache):
+        if _watched is None or torch.compiler.is_compiling() or _watched(q, cache):
             return self.op(q, cache, *others)
         return self.function(q, cache, *others)
 
