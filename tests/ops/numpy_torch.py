@@ -28,6 +28,7 @@ DTYPES = {
 NAMES = {own: name for name, own in DTYPES.items()}
 MODULES = (
     "mlagen.attention.latent.operator_kernels",
+    "mlagen.attention.latent.torch_operator",
     "mlagen.compat.flash_mla", "mlagen.compat.flash_mla_sparse",
     "mlagen.families.mla_sparse.torch_operators", "mlagen.families.mla_decode.torch_operators",
 )  # fmt: skip
