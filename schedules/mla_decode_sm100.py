@@ -17,7 +17,7 @@ More than 64 query rows that share keys are a CTA pair's work, whose schedule is
 `schedules/shared/pages_on_a_cta_pair.py`; with `ctas=1` they are of several blocks.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.form import as_stored, converted, on_a_pair
@@ -31,12 +31,14 @@ from mlagen.targets.nvidia.dsl import acquire, release
 def mla_decode_sm100(k, s):
     ctas = s.choice("ctas", *((2, 1) if on_a_pair(k) else (1,)),
                     comment="2: a CTA pair multiplies together, 64 query rows in each")  # fmt: skip
+    s.persistent = "apart" if s.choice("persistent", 0, 1,
+                                       comment="blocks take one work item after another") else ""  # fmt: skip
     operations = FedDecode if converted(k) else Decode
     if ctas == 2:
         pages_on_a_cta_pair(k, s, operations)
         return
-    fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
-    softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
+    fed = {"warpgroups": 2, "registers": 104} if operations.converts else {"warps": 1}
+    softmax = s.role("softmax", warpgroups=1, registers=176 if operations.converts else 0)
     feeder = s.role("feeder", **fed)
     math = s.role("math", warps=1, single=True)
 
@@ -49,7 +51,7 @@ def mla_decode_sm100(k, s):
             ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
+    query = query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads if operations.converts else 0,
@@ -77,6 +79,8 @@ def mla_decode_sm100(k, s):
 
     with prologue(feeder):
         d.setup(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
         d.load_queries(feeder)
     if operations.converts:
         convert(d, feeder, keys)
@@ -85,15 +89,21 @@ def mla_decode_sm100(k, s):
 
     with prologue(math):
         d.setup(math)
+    with each_item(math):
+        d.begin(math)
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
+        if s.persistent:
+            release(query, i)
         d.pv(i - 1)
         release(weights, i - 1)
         release(keys, i - 1)
 
     with prologue(softmax):
         d.setup(softmax)
+    with each_item(softmax):
+        d.begin(softmax)
         d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)

@@ -9,11 +9,12 @@ from mlagen.targets.nvidia.dsl import acquire
 
 
 def query_pipeline(s, Q, feeder, softmax, math, by_tma):
-    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3."""
+    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3. Where roles
+    take several items, math gives it back."""
     reader = feeder if by_tma else softmax
-    s.smem.pipeline(
+    return s.smem.pipeline(
         "query", *Q, producer=reader.name, consumer=math.name, resident=True,
-        producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+        releases=int(bool(s.persistent)), producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
     )  # fmt: skip
 
 

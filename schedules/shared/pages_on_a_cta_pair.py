@@ -15,7 +15,7 @@ to registers before it stores the one before it. Before the first tile math copi
 TMEM, in both blocks.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.form import as_stored
 from mlagen.schedules.shared.feeders import convert, query_pipeline
@@ -27,8 +27,8 @@ def pages_on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
     converts = operations.converts
-    fed = {"warpgroups": 1, "registers": 112} if converts else {"warps": 1}
-    softmax = s.role("softmax", warpgroups=1, registers=160 if converts else 0)
+    fed = {"warpgroups": 1, "registers": 120} if converts else {"warps": 1}
+    softmax = s.role("softmax", warpgroups=1, registers=144 if converts else 0)
     feeder = s.role("feeder", **fed)
     filler = s.role("filler", **fed) if converts else feeder
     math = s.role("math", warps=1, single=True, leader=True)
@@ -43,7 +43,7 @@ def pages_on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
-    query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
+    query = query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
@@ -73,10 +73,14 @@ def pages_on_a_cta_pair(k, s, operations):
 
     with prologue(feeder):
         d.setup(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
         d.load_queries(feeder)
     if converts:
         with prologue(filler):
             d.setup(filler)
+        with each_item(filler):
+            d.begin(filler)
         convert(d, feeder, keys)
         convert(d, filler, values)
     else:
@@ -88,9 +92,13 @@ def pages_on_a_cta_pair(k, s, operations):
 
     with prologue(math):
         d.setup(math)
+    with each_item(math):
+        d.begin(math)
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
+        if s.persistent:
+            release(query, i)
         release(keys, i)
         d.pv(i - 1)
         release(weights, i - 1)
@@ -98,6 +106,8 @@ def pages_on_a_cta_pair(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+    with each_item(softmax):
+        d.begin(softmax)
         d.load_queries(softmax)
     for i in tiles(softmax):
         d.load_scores(i)

@@ -147,7 +147,7 @@ class InTensor:
             if kind == "release":
                 freed = {"pipeline": pipeline}
                 return Operation(kind, "pipeline/release.ptx.j2", tile, lambda at: freed,
-                                 access=access)  # fmt: skip
+                                 access=access, last_tiles=int(pipeline.resident))  # fmt: skip
             return self._operation(
                 kind, tile, template=template, pipeline=pipeline, access=access,
                 uses=tuple(Value(value.block, tile) for value in uses), **more,
