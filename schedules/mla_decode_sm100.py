@@ -37,8 +37,8 @@ def mla_decode_sm100(k, s):
     if ctas == 2:
         pages_on_a_cta_pair(k, s, operations)
         return
-    fed = {"warpgroups": 2, "registers": 104} if operations.converts else {"warps": 1}
-    softmax = s.role("softmax", warpgroups=1, registers=176 if operations.converts else 0)
+    fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
+    softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
     feeder = s.role("feeder", **fed)
     math = s.role("math", warps=1, single=True)
 
@@ -74,14 +74,16 @@ def mla_decode_sm100(k, s):
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
-    s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
+    # With 32, ptxas keeps a few of the softmax's registers in memory where there are several items.
+    narrow = operations.converts and s.persistent
+    s.named("o", ".b32", 16 if narrow else 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)
+        d.load_queries(feeder)
     with each_item(feeder):
         d.begin(feeder)
-        d.load_queries(feeder)
     if operations.converts:
         convert(d, feeder, keys)
     else:
@@ -102,10 +104,11 @@ def mla_decode_sm100(k, s):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     with each_item(softmax):
         d.begin(softmax)
-        d.load_queries(softmax)
     for i in tiles(softmax):
+        d.load_item_queries(softmax, i)
         d.load_scores(i)
         release(scores, i)
         d.row_maximum(i)

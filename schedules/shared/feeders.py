@@ -22,6 +22,7 @@ def convert(d, feeder, rows):
     """The loop of a feeder that makes bf16 of rows."""
     for i in tiles(feeder):
         copy(rows, i)
+        d.load_item_queries(feeder, i)
         d.fetch(rows, i + 1)
         d.look_up_for(rows, i + 2)
 
@@ -32,6 +33,7 @@ def fetch(d, feeder, rows):
         d.find_rows(i)
         d.look_up(i + 1)
         copy(rows, i)
+        d.load_item_queries(feeder, i)
 
 
 def fetch_for_pair(d, feeder, keys, values, raw_keys, raw_values):

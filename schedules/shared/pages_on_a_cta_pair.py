@@ -27,8 +27,8 @@ def pages_on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
     converts = operations.converts
-    fed = {"warpgroups": 1, "registers": 120} if converts else {"warps": 1}
-    softmax = s.role("softmax", warpgroups=1, registers=144 if converts else 0)
+    fed = {"warpgroups": 1, "registers": 112} if converts else {"warps": 1}
+    softmax = s.role("softmax", warpgroups=1, registers=160 if converts else 0)
     feeder = s.role("feeder", **fed)
     filler = s.role("filler", **fed) if converts else feeder
     math = s.role("math", warps=1, single=True, leader=True)
@@ -67,15 +67,17 @@ def pages_on_a_cta_pair(k, s, operations):
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
-    # With 32, ptxas keeps a few of the softmax's registers in memory where rows have scales.
-    s.named("o", ".b32", 16 if k.rope_aware else 32, "columns of O that are rescaled or stored")
+    # With 32, ptxas keeps a few of the softmax's registers in memory where rows have scales, or are
+    # converted by blocks of several items.
+    narrow = k.rope_aware or (converts and s.persistent)
+    s.named("o", ".b32", 16 if narrow else 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)
+        d.load_queries(feeder)
     with each_item(feeder):
         d.begin(feeder)
-        d.load_queries(feeder)
     if converts:
         with prologue(filler):
             d.setup(filler)
@@ -88,6 +90,7 @@ def pages_on_a_cta_pair(k, s, operations):
             d.find_rows(i)
             d.look_up(i + 1)
             copy(keys, i)
+            d.load_item_queries(feeder, i)
             copy(values, i)
 
     with prologue(math):
@@ -106,10 +109,11 @@ def pages_on_a_cta_pair(k, s, operations):
 
     with prologue(softmax):
         d.setup(softmax)
+        d.load_queries(softmax)
     with each_item(softmax):
         d.begin(softmax)
-        d.load_queries(softmax)
     for i in tiles(softmax):
+        d.load_item_queries(softmax, i)
         d.load_scores(i)
         release(scores, i)
         d.row_maximum(i)

@@ -32,7 +32,7 @@ from mlagen.dsl import Access, Operation, RingTile, Tile, Value, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError
 from mlagen.problem.fields import listed
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
 VALUES = 256  # columns of them that a product has
@@ -92,6 +92,9 @@ class InTensor:
             **_moves(OF_E4M3 if element == 1 else SELDOM_MOVED, weighs=weighs),
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
+
+    def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
+        """Load Q with an item's first tile: a kernel does, of whose blocks each has several items."""
 
     # ---- products ---------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ one row are always fetched so. Rows of e4m3 come likewise where products are of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.sm_100a.in_tensor import VALUES, InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
@@ -142,13 +144,15 @@ class Decode(InTensor):
         def all_of(key: str) -> tuple[Part, ...]:
             return tuple(part for role in (*feeders, math, softmax) for part in by(role, key))
 
-        begin, freed = (all_of("begin"), ["release query"]) if self.persistent else ((), [])
+        queries = by(self.query.producer, "load_queries")
+        several = self.persistent
         return PipelineOrder(
-            before=all_of("setup"),
-            item=(*begin, *by(self.query.producer, "load_queries")),
+            before=(*all_of("setup"), *(() if several else queries)),
+            item=all_of("begin") if several else (),
             tiles=(
+                *(queries if several else ()),
                 *self._fetched(),
-                *by(math, "keep_queries", "qk", *freed),
+                *by(math, "keep_queries", "qk", *(["release query"] if several else [])),
                 *by(softmax, *(["look_up_scales", "load_scales"] if self.weighs else []),
                     "load_scores", "release scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
@@ -180,11 +184,20 @@ class Decode(InTensor):
 
     def load_queries(self, role: WarpRole) -> None:
         """Fetch 64 rows of Q by TMA: those past the item's own are of others, or zero. Or make bf16
-        of those of e4m3. Only in the role that fills the pipeline."""
+        of those of e4m3. Only in the role that fills the pipeline, of a block of one item."""
+        if not self.persistent:
+            self._load_queries(role, None)
+
+    def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
+        """The same with an item's first tile, of a block of several items."""
+        if self.persistent:
+            self._load_queries(role, tile, domain="first")
+
+    def _load_queries(self, role: WarpRole, tile: Tile | None, **more: Any) -> None:
         if role.name == self.query.producer:
             self._record(
-                "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
-                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype],
+                "load_queries", tile, pipeline=self.query, defines=(Value(self.query.name),),
+                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype], **more,
             )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------

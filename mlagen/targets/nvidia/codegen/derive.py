@@ -17,7 +17,7 @@ leaves out what the proof does not need.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
@@ -198,12 +198,14 @@ def refilled(
 ) -> tuple[Stream, list[Operation]]:
     """What begins a role's items, and its loop, with the wait for what is resident to be released
     before it is filled, and its release by products as a commit."""
-    items: list[Operation] = []
-    for op in stream.items:
-        if any(value.block == pipeline.name for value in op.defines):
-            items.append(wait_for(op, pipeline, "empty"))
-        items.append(op)
-    stream = replace(stream, items=tuple(items))
+
+    def waited(operations: Iterable[Operation]) -> Iterator[Operation]:
+        for op in operations:
+            if any(value.block == pipeline.name for value in op.defines):
+                yield replace(wait_for(op, pipeline, "empty"), domain=op.domain)
+            yield op
+
+    stream, steps = replace(stream, items=tuple(waited(stream.items))), list(waited(steps))
     if stream.role.name not in pipeline.released_by:
         return stream, steps
     users = [op for op in steps if pipeline.name in names_of(op)]
