@@ -31,8 +31,8 @@ from mlagen.targets.nvidia.dsl import acquire, release
 def mla_decode_sm100(k, s):
     ctas = s.choice("ctas", *((2, 1) if on_a_pair(k) else (1,)),
                     comment="2: a CTA pair multiplies together, 64 query rows in each")  # fmt: skip
-    s.persistent = "apart" if s.choice("persistent", 0, 1,
-                                       comment="blocks take one work item after another") else ""  # fmt: skip
+    several = s.choice("persistent", 0, 1, comment="blocks take one work item after another")
+    s.persistent = "apart" if several else ""
     operations = FedDecode if converted(k) else Decode
     if ctas == 2:
         pages_on_a_cta_pair(k, s, operations)
@@ -51,7 +51,7 @@ def mla_decode_sm100(k, s):
             ("Q", "q", columns, 1), ("K", "cache", columns, ring), ("P", "softmax", 1, 1)
         )
     )  # fmt: skip
-    query = query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
+    query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
     keys = s.smem.pipeline(
         "keys", *K, producer=feeder.name, consumer=math.name, releases=1,
         producer_threads=feeder.threads if operations.converts else 0,
@@ -96,8 +96,7 @@ def mla_decode_sm100(k, s):
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
-        if s.persistent:
-            release(query, i)
+        d.release_queries(i)
         d.pv(i - 1)
         release(weights, i - 1)
         release(keys, i - 1)

@@ -9,12 +9,13 @@ from mlagen.targets.nvidia.dsl import acquire
 
 
 def query_pipeline(s, Q, feeder, softmax, math, by_tma):
-    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3. Where roles
-    take several items, math gives it back."""
+    """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3. Where
+    roles take several items, math gives it back."""
     reader = feeder if by_tma else softmax
-    return s.smem.pipeline(
+    s.smem.pipeline(
         "query", *Q, producer=reader.name, consumer=math.name, resident=True,
-        releases=int(bool(s.persistent)), producer_threads=0 if by_tma else reader.threads, by_warps=False if by_tma else "fenced",
+        releases=1 if s.persistent else 0, producer_threads=0 if by_tma else reader.threads,
+        by_warps=False if by_tma else "fenced",
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def pages_on_a_cta_pair(k, s, operations):
             ("K", "cache", columns, 32, ring), ("V", "cache", values, 64, ring),
         )
     )  # fmt: skip
-    query = query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
+    query_pipeline(s, Q, feeder, softmax, math, by_tma=as_stored(k))
     weights = s.smem.pipeline(
         "weights", *P, producer=softmax.name, consumer=math.name, releases=1,
         producer_threads=softmax.threads, by_warps="fenced",
@@ -100,8 +100,7 @@ def pages_on_a_cta_pair(k, s, operations):
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
-        if s.persistent:
-            release(query, i)
+        d.release_queries(i)
         release(keys, i)
         d.pv(i - 1)
         release(weights, i - 1)

@@ -94,7 +94,10 @@ class InTensor:
         }  # fmt: skip
 
     def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
-        """Load Q with an item's first tile: a kernel does, of whose blocks each has several items."""
+        """Load Q with an item's first tile, where blocks have several items."""
+
+    def release_queries(self, tile: Tile) -> None:
+        """Give Q back after an item's last scores, where another item's may follow."""
 
     # ---- products ---------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from mlagen.families.mla_decode.sm_100a.form import (
     box_rows,
     signature,
 )
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole, release
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
@@ -192,6 +192,10 @@ class Decode(InTensor):
         """The same with an item's first tile, of a block of several items."""
         if self.persistent:
             self._load_queries(role, tile, domain="first")
+
+    def release_queries(self, tile: Tile) -> None:
+        if self.persistent:
+            release(self.query, tile)
 
     def _load_queries(self, role: WarpRole, tile: Tile | None, **more: Any) -> None:
         if role.name == self.query.producer:

@@ -180,7 +180,7 @@ def check_apart(schedule: PipelineSchedule, stream: Stream) -> None:
 
 
 def _check_refilled(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
-    """ScheduleError unless what is resident is released where it is filled again, and only there."""
+    """ScheduleError unless what is resident is released where it is filled again, and only so."""
     if bool(pipeline.releases) != (schedule.persistent == "apart"):
         raise ScheduleError(
             f"{schedule.file}: {pipeline.name!r} is resident, and "

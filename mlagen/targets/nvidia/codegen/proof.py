@@ -118,7 +118,5 @@ def _runs(
     deepest = max((p.depth for p in schedule.smem.pipelines.values()), default=1)
     largest = looped + deepest + (0 if quick else 2 * step)
     # Where nothing was multiplied, no sums lie in TMEM: such a run traps.
-    runs: list[tuple[int, ...]] = [
-        (n,) for n in range(bool(schedule.tmem.regions), largest + 1)
-    ]
+    runs: list[tuple[int, ...]] = [(n,) for n in range(bool(schedule.tmem.regions), largest + 1)]
     return runs + apart_runs(looped + 1, quick=quick) if schedule.persistent else runs

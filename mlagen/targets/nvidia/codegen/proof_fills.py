@@ -144,7 +144,7 @@ class FillingRun(MemoryRun):
         ):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         last = self._before(pipeline, tile, event.item)
-        held = event.item if pipeline.resident else tile
+        freeing = event.item if pipeline.resident else tile
         for block in self._freed_in(warp, does, pipeline):
             before = self.releases.get((block, pipeline.name, -1 if last is None else last), {})
             if last is not None and not (
@@ -155,10 +155,10 @@ class FillingRun(MemoryRun):
                     op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
                     f"released the tile before: their arrivals would count for one phase"
                 )  # fmt: skip
-            freed = self.releases.setdefault((block, pipeline.name, held), {})
+            freed = self.releases.setdefault((block, pipeline.name, freeing), {})
             freed[warp.actor] = self._at_commit(warp) if does.commits else list(warp.clock)
         if warp.issues and not warp.block:
-            done = self.line.starts[held] if pipeline.resident else tile
+            done = self.line.starts[event.item] if pipeline.resident else tile
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(done)
 
     # ---- waits ------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def left_early(loop: Loop) -> bool:
     of its own, so it is the loop's up to the last operation of these. Never where a pass has none
     for its own tiles, or some for a run's last ones alone."""
     step, operations = loop.edge.step, loop.operations
-    whole = any(offset(op) < step for op in operations) and not any(op.last_tiles for op in operations)
-    return loop.edge.high == 2 * step - 1 and whole
+    own = any(offset(op) < step for op in operations)
+    return loop.edge.high == 2 * step - 1 and own and not any(op.last_tiles for op in operations)
 
 
 def straight(loop: Loop, n: int) -> bool:

@@ -204,9 +204,10 @@ class Smem:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
         `resident`: once an item, before its loop; where roles go apart from item to item it is
-        released after its last use, else never. `releases`: arrivals that empty a slot, one a warp of
-        the consumers, or a consumer that knows when the others are done, and its arrivals; without
-        them a slot is filled again where the schedule says so. The order is proved either way.
+        released after its last use, else never. `releases`: arrivals that empty a slot, one a warp
+        of the consumers, or a consumer that knows when the others are done, and its arrivals;
+        without them a slot is filled again where the schedule says so. The order is proved either
+        way.
         `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
         pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
         made by one warp, of the same row of the tiles within or of its registers; a warp arrives
