@@ -13,6 +13,10 @@ most of Q to TMEM, so that products need not read it from SMEM again for every t
 multiplies, one warp feeds; no wait is placed by hand. Rows of e4m3 are converted by two warpgroups,
 which load a tile to registers before they store the one before it.
 
+With `persistent` a block takes one item after another, and each role goes on by itself: the feeder
+fetches the next item's first keys as slots become free, and its Q when the last scores are there,
+while the softmax still stores O.
+
 More than 64 query rows that share keys are a CTA pair's work, whose schedule is
 `schedules/shared/pages_on_a_cta_pair.py`; with `ctas=1` they are of several blocks.
 """
@@ -22,7 +26,7 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.form import as_stored, converted, on_a_pair
 from mlagen.families.mla_decode.sm_100a.operations import Decode
-from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
+from mlagen.schedules.shared.feeders import convert, fetch, items_of_blocks, query_pipeline
 from mlagen.schedules.shared.pages_on_a_cta_pair import pages_on_a_cta_pair
 from mlagen.targets.nvidia.dsl import acquire, release
 
@@ -31,12 +35,11 @@ from mlagen.targets.nvidia.dsl import acquire, release
 def mla_decode_sm100(k, s):
     ctas = s.choice("ctas", *((2, 1) if on_a_pair(k) else (1,)),
                     comment="2: a CTA pair multiplies together, 64 query rows in each")  # fmt: skip
-    several = s.choice("persistent", 0, 1, comment="blocks take one work item after another")
-    s.persistent = "apart" if several else ""
     operations = FedDecode if converted(k) else Decode
     if ctas == 2:
         pages_on_a_cta_pair(k, s, operations)
         return
+    items_of_blocks(s)
     fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
     feeder = s.role("feeder", **fed)

@@ -8,6 +8,12 @@ from mlagen.dsl import copy, tiles
 from mlagen.targets.nvidia.dsl import acquire
 
 
+def items_of_blocks(s):
+    """The knob of blocks, or CTA pairs, that take several items."""
+    several = s.choice("persistent", 0, 1, comment="blocks take one work item after another")
+    s.persistent = "apart" if several else ""
+
+
 def query_pipeline(s, Q, feeder, softmax, math, by_tma):
     """The pipeline of Q. The softmax, which waits for scores anyway, makes bf16 of e4m3. Where
     roles take several items, math gives it back."""

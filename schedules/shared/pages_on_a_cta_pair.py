@@ -12,13 +12,13 @@ for both.
 TMA completes the leader's barrier, whichever block's rows arrive. Rows that are converted are
 stored by threads, which tell the leader themselves: K and V have a feeder each, which loads a tile
 to registers before it stores the one before it. Before the first tile math copies most of Q to
-TMEM, in both blocks.
+TMEM, in both blocks. With `persistent` a pair takes one item after another, as a block does.
 """
 
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.form import as_stored
-from mlagen.schedules.shared.feeders import convert, query_pipeline
+from mlagen.schedules.shared.feeders import convert, items_of_blocks, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
@@ -26,6 +26,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 def pages_on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
+    items_of_blocks(s)
     converts = operations.converts
     fed = {"warpgroups": 1, "registers": 112} if converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=160 if converts else 0)

@@ -91,6 +91,8 @@ class Run(FillingRun):
         op = does.op
         for pipeline in does.loads:
             self._fill(warp, op, pipeline, event.tile, event.item)
+        if does.tensor and warp.block in self.freed:
+            self._problem(op, warp, "touches TMEM that was given back")
         if does.piped:
             self._product(warp, does, event)
         elif does.touches:
@@ -106,6 +108,7 @@ class Run(FillingRun):
         if not self._join_role(warp):
             return False
         warp.entered = list(warp.clock)
+        self.freed.add(warp.block)
         for name, region in self.regions[warp.block].items():
             if region.base < TMEM_SPACE:
                 continue

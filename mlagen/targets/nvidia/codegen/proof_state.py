@@ -80,6 +80,7 @@ class RunState:
         # By block, pipeline and tile, of each actor.
         self.releases: dict[tuple[int, str, int], dict[int, Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
+        self.freed: set[int] = set()  # blocks whose TMEM was given back
         self.takers = {
             (block, region.name): [
                 actor for actor, (held, loop, _) in enumerate(warps)
