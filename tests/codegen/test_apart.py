@@ -50,9 +50,10 @@ def problems(made, loops, role, steps=None, epilogue=None, leaving=None):
 
 
 def test_runs_are_of_items_with_tiles():
-    pairs, triples, fours = apart_runs(5, quick=False)
+    pairs, triples, fours, ones = apart_runs(5, 2, quick=False)
     assert {*pairwise(pairs)} == {*product(range(1, 6), repeat=2)}
     assert len({*zip(triples, triples[1:], triples[2:], strict=False)}) == 27
+    assert ones == (1,) * 6 and apart_runs(5, 2, quick=True) == [pairs]
     assert any(fours[at : at + 4] == (1,) * 4 for at in range(len(fours)))
 
 

@@ -23,9 +23,9 @@ checks that
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
 deepest ring stands for all. What an item leaves to the next comes after the last use of what that
 one has, so pairs of items of all N, and triples of short ones, stand for all sequences. Where roles
-go apart, no role begins an item's scores before those of the item before it are done with Q, so
-that no more than three items are under way at once: pairs of N up to where loops run, triples of
-short ones, and fours of the shortest.
+go apart, as many items are under way at once as rings have slots for their tiles: pairs of N up to
+where loops run, triples of short ones, fours of the shortest, and items of one tile twice around
+the deepest ring stand for all.
 """
 
 from __future__ import annotations
@@ -119,4 +119,4 @@ def _runs(
     largest = looped + deepest + (0 if quick else 2 * step)
     # Where nothing was multiplied, no sums lie in TMEM: such a run traps.
     runs: list[tuple[int, ...]] = [(n,) for n in range(bool(schedule.tmem.regions), largest + 1)]
-    return runs + apart_runs(looped + 1, quick=quick) if schedule.persistent else runs
+    return runs + apart_runs(looped + 1, deepest, quick=quick) if schedule.persistent else runs

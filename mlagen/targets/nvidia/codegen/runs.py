@@ -263,11 +263,12 @@ def item_runs(high: int, step: int, *, quick: bool) -> list[tuple[int, ...]]:
     return [*((n,) for n in many), every(many, 2), every(few, 3)]
 
 
-def apart_runs(longest: int, *, quick: bool) -> list[tuple[int, ...]]:
+def apart_runs(longest: int, deepest: int, *, quick: bool) -> list[tuple[int, ...]]:
     """Runs over items of roles that go apart: every count of tiles up to `longest` follows every
-    other, and short ones every few of those. `quick`: fewer."""
-    pairs = every(range(1, longest + 1), 2)
-    return [pairs] if quick else [pairs, every(range(1, 4), 3), every(range(1, 3), 4)]
+    other, and short ones every few of those; and items of one tile, more than twice around the
+    `deepest` ring. `quick`: fewer."""
+    pairs, ones = every(range(1, longest + 1), 2), (1,) * (2 * deepest + 2)
+    return [pairs] if quick else [pairs, every(range(1, 4), 3), every(range(1, 3), 4), ones]
 
 
 @cache
