@@ -2,6 +2,7 @@
 
     python benchmarks/mla_decode_bound_sm100.py [--heads 128] [--forms bf16 e4m3 ..] [--json]
     python benchmarks/mla_decode_bound_sm100.py --plans
+    python benchmarks/mla_decode_bound_sm100.py --items
 
 Each kernel runs one sequence of 1024 and one of 2048 keys in the emulator; the difference, divided
 by 16, is what 64 more keys cost all blocks that share them. All clocks are a PREDICTION, of no
@@ -11,9 +12,11 @@ SMEM are those that the kernel announces.
 
 `--plans`: microseconds of calls of equal sequences in bf16, by the plan's own table of costs
 (`mlagen.families.mla_decode.even_splits`), a PREDICTION as well: of the plan for blocks, of that
-for CTA pairs, and of what pairs that take several items could have: all tiles in equal shares, one
-start, `FURTHER` for each further item, whose first rows arrive while O of the one before it is
-stored, and `TAKES` tiles to take in what another pair began, as Hopper's plan has it.
+for CTA pairs, and of that for pairs that take several items (`persistent=1`).
+
+`--items`: warp instructions that an item executes besides those of its tiles, by role: of a block
+or pair that has one item, and of the first one and of a further one of `persistent=1`. The emulator
+counts instructions; how long their loads take it does not tell.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from mla_sparse_vs_flashmla_sm100 import PEAK, RATES, TITLES, Rate, table, work
 SCHEMA = "mlagen.benchmark.mla_decode_bound_sm100/1"
 KERNEL = "mla_decode_sm100"
 SMS, KEYS, FEWER, MORE = 148, 64, 1024, 2048
+UNSPLIT = 1 << 20  # keys of a split that no sequence is longer than
 CLOCK = PEAK * 1e12 / (SMS * RATES["tensor"].amount)  # a second, at which tensor cores have PEAK
 HBM_BYTES = 8e12  # a second
 HBM = Rate(
@@ -51,7 +56,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "rope_aware": {"cache_dtype": "fp8_rope_aware"},
     "compute_fp8": {**E4M3, "dtype": "fp8_e4m3", "compute": "fp8"},
 }
-FURTHER = 2.0  # microseconds: O of 128 rows from TMEM to memory, and scores and softmax of a tile
 CALLS = tuple((batch, keys) for batch in (32, 64, 128) for keys in (2048, 4096, 8192, 32768))
 ROWS = (
     "products", "tensor", "ex2", "fp32", "bytes fetched", "SMEM of products", "SMEM of threads",
@@ -150,17 +154,77 @@ def planned(heads: int, batch: int, keys: int, unit: Any) -> float:
 
 
 def several_items(heads: int, batch: int, keys: int) -> float:
-    """Microseconds of pairs that take several items, each an equal share of all tiles."""
+    """Microseconds of the plan for pairs that take several items: a start each, further items, and
+    the merge."""
+    import numpy as np
+
     from mlagen.families.mla_decode.even_splits import costs_of
+    from mlagen.families.mla_decode.plan import plan_work
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
-    from mlagen.families.mla_decode.shares import TAKES
     from mlagen.families.mla_decode.unit import PAIR
 
-    costs = costs_of(MlaDecodeConfig(heads), PAIR)
-    tile = costs.item(1, 1.0) - costs.start
-    items = batch + PAIR.blocks - 1  # where a share ends a sequence is cut
-    shares = batch * (keys // KEYS) / PAIR.blocks * tile
-    return float(costs.start + shares + FURTHER * (items / PAIR.blocks - 1) + TAKES * tile)
+    config = MlaDecodeConfig(heads)
+    costs = costs_of(config, PAIR)
+    work = plan_work(config, [keys] * batch, persistent=True, takes_in=False, unit=PAIR)
+    assert work.shares is not None
+    tiles = np.minimum(work.items[:, 6], keys // KEYS) - work.items[:, 5]
+    share = min(len(tiles), PAIR.blocks) / PAIR.blocks
+    each = costs.item(tiles, share) - costs.start + costs.further
+    ends = [
+        costs.start - costs.further + float(each[a:b].sum())
+        for a, b in pairwise(work.shares.tolist()) if b > a
+    ]  # fmt: skip
+    pieces = np.array([len(own) for own in work.splits])
+    parts = int((pieces * (1 + (pieces == 2)))[pieces > 1].sum())
+    return max(ends) + costs.once(int(tiles.max()), parts)
+
+
+def by_role(heads: int, persistent: int, lengths: tuple[int, ...]) -> Counter[str]:
+    """Executed warp instructions of one block, or pair, with these sequences; "" for what comes
+    before roles begin."""
+    from mlagen.families.mla_decode.kernel import decode_kernel
+    from mlagen.families.mla_decode.made_up import mla_decode_inputs
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.unit import unit_of
+    from mlagen.launch import EmulatedLauncher
+    from mlagen.ptx import read_ptx
+    from mlagen.request import build_artifact
+
+    artifact = build_artifact(KERNEL, {"num_heads": heads}, {"persistent": persistent})
+    made = mla_decode_inputs(MlaDecodeConfig(heads), lengths=lengths, data="randn", seed=0)
+    kernel = decode_kernel(artifact, EmulatedLauncher(sanitize=False), build=build_artifact)
+    blocks = unit_of(artifact.manifest).ctas
+    plan = kernel.plan(lengths, device="cpu", split_keys=UNSPLIT, blocks=blocks)
+    report = kernel.run(**made.tensors, **made.scales, plan=plan).reports[0]
+    assert report.emulation is not None
+    roles = {line.asm_line: line.role for line in artifact.manifest.source}
+    found: Counter[str] = Counter()
+    for i in read_ptx(artifact.text).entries[0].instructions:
+        found[roles.get(i.line, "")] += report.emulation.executions.get(i.index, 0)
+    return found
+
+
+def items() -> str:
+    """The table of `--items`."""
+    lines, titles = [], {"": "before roles"}
+    for heads in (64, 128):
+        for persistent in (0, 1):
+            one, longer, two = (
+                by_role(heads, persistent, lengths)
+                for lengths in ((FEWER,), (MORE,), (FEWER, FEWER))
+            )
+            tiles = {role: (longer[role] - one[role]) * FEWER // (MORE - FEWER) for role in longer}
+            counted = [("one item", one)]
+            if persistent:
+                further = Counter({role: two[role] - one[role] for role in two})
+                counted = [("first item", one), ("further item", further)]
+            for what, had in counted:
+                own = {role: had[role] - tiles[role] for role in sorted(one)}
+                lines.append((
+                    f"{heads} heads, persistent={persistent}, {what}", f"{sum(own.values()):,}",
+                    ", ".join(f"{titles.get(role, role)} {n:,}" for role, n in own.items()),
+                ))  # fmt: skip
+    return f"Executed warp instructions besides tiles\n\n{table(('', 'all', 'by role'), lines)}"
 
 
 def plans(heads: int) -> str:
@@ -185,12 +249,13 @@ def main() -> int:
     parser.add_argument("--forms", nargs="+", default=[*FORMS], choices=FORMS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plans", action="store_true", help="predicted times of calls instead")
+    parser.add_argument("--items", action="store_true", help="what items execute instead")
     options = parser.parse_args()
     if not 64 < options.heads <= 128:
         parser.error(f"--heads {options.heads}: a CTA pair takes 65 to 128")
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    if options.plans:
-        print(plans(options.heads))
+    if options.plans or options.items:
+        print(plans(options.heads) if options.plans else items())
         return 0
     found = [told(form, options.heads, ctas) for form in options.forms for ctas in (1, 2)]
     rates = {**RATES, "HBM": HBM, "L2": L2}

@@ -13,16 +13,20 @@ most of Q to TMEM, so that products need not read it from SMEM again for every t
 multiplies, one warp feeds; no wait is placed by hand. Rows of e4m3 are converted by two warpgroups,
 which load a tile to registers before they store the one before it.
 
+With `persistent` a block takes one item after another, and each role goes on by itself: the feeder
+fetches the next item's first keys as slots become free, and its Q when the last scores are there,
+while the softmax still stores O.
+
 More than 64 query rows that share keys are a CTA pair's work, whose schedule is
 `schedules/shared/pages_on_a_cta_pair.py`; with `ctas=1` they are of several blocks.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.form import as_stored, converted, on_a_pair
 from mlagen.families.mla_decode.sm_100a.operations import Decode
-from mlagen.schedules.shared.feeders import convert, fetch, query_pipeline
+from mlagen.schedules.shared.feeders import convert, fetch, items_of_blocks, query_pipeline
 from mlagen.schedules.shared.pages_on_a_cta_pair import pages_on_a_cta_pair
 from mlagen.targets.nvidia.dsl import acquire, release
 
@@ -35,6 +39,7 @@ def mla_decode_sm100(k, s):
     if ctas == 2:
         pages_on_a_cta_pair(k, s, operations)
         return
+    items_of_blocks(s)
     fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
     feeder = s.role("feeder", **fed)
@@ -72,12 +77,16 @@ def mla_decode_sm100(k, s):
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
-    s.named("o", ".b32", 32, "columns of O that are rescaled or stored")
+    # With 32, ptxas keeps a few of the softmax's registers in memory where there are several items.
+    narrow = operations.converts and s.persistent
+    s.named("o", ".b32", 16 if narrow else 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)
         d.load_queries(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
     if operations.converts:
         convert(d, feeder, keys)
     else:
@@ -85,9 +94,12 @@ def mla_decode_sm100(k, s):
 
     with prologue(math):
         d.setup(math)
+    with each_item(math):
+        d.begin(math)
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
+        d.release_queries(i)
         d.pv(i - 1)
         release(weights, i - 1)
         release(keys, i - 1)
@@ -95,7 +107,10 @@ def mla_decode_sm100(k, s):
     with prologue(softmax):
         d.setup(softmax)
         d.load_queries(softmax)
+    with each_item(softmax):
+        d.begin(softmax)
     for i in tiles(softmax):
+        d.load_item_queries(softmax, i)
         d.load_scores(i)
         release(scores, i)
         d.row_maximum(i)

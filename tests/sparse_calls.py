@@ -19,14 +19,16 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
 @cache
-def _artifact(name: str, fields: tuple[tuple[str, Any], ...]) -> Any:
+def _artifact(
+    name: str, fields: tuple[tuple[str, Any], ...], knobs: tuple[tuple[str, Any], ...]
+) -> Any:
     with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build_artifact(name, dict(fields), {})
+        return build_artifact(name, dict(fields), dict(knobs))
 
 
-def artifact(name: str, fields: Any) -> Any:
+def artifact(name: str, fields: Any, **knobs: Any) -> Any:
     """With its PTX, which is what is executed; ptxas is not asked."""
-    return _artifact(name, tuple(sorted(fields.items())))
+    return _artifact(name, tuple(sorted(fields.items())), tuple(sorted(knobs.items())))
 
 
 def kernel(which: str, launcher: Any = None, target: str = "sm90", **fields: Any) -> Any:

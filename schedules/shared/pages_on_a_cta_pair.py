@@ -12,13 +12,13 @@ for both.
 TMA completes the leader's barrier, whichever block's rows arrive. Rows that are converted are
 stored by threads, which tell the leader themselves: K and V have a feeder each, which loads a tile
 to registers before it stores the one before it. Before the first tile math copies most of Q to
-TMEM, in both blocks.
+TMEM, in both blocks. With `persistent` a pair takes one item after another, as a block does.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.form import as_stored
-from mlagen.schedules.shared.feeders import convert, query_pipeline
+from mlagen.schedules.shared.feeders import convert, items_of_blocks, query_pipeline
 from mlagen.targets.nvidia.dsl import acquire, release
 
 
@@ -26,6 +26,7 @@ from mlagen.targets.nvidia.dsl import acquire, release
 def pages_on_a_cta_pair(k, s, operations):
     """The schedule of `operations(k, s, softmax, feeder, sums)`."""
     s.cta_cluster(2, pair=True)
+    items_of_blocks(s)
     converts = operations.converts
     fed = {"warpgroups": 1, "registers": 112} if converts else {"warps": 1}
     softmax = s.role("softmax", warpgroups=1, registers=160 if converts else 0)
@@ -67,16 +68,22 @@ def pages_on_a_cta_pair(k, s, operations):
 
     s.named("s", ".b32", 32, "S, then P: a row, half of a tile")
     s.named("p", ".b32", 8 * k.product_bytes, "P as it is stored")
-    # With 32, ptxas keeps a few of the softmax's registers in memory where rows have scales.
-    s.named("o", ".b32", 16 if k.rope_aware else 32, "columns of O that are rescaled or stored")
+    # With 32, ptxas keeps a few of the softmax's registers in memory where rows have scales, or are
+    # converted by blocks of several items.
+    narrow = k.rope_aware or (converts and s.persistent)
+    s.named("o", ".b32", 16 if narrow else 32, "columns of O that are rescaled or stored")
     d = operations(k, s, softmax, feeder, sums)
 
     with prologue(feeder):
         d.setup(feeder)
         d.load_queries(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
     if converts:
         with prologue(filler):
             d.setup(filler)
+        with each_item(filler):
+            d.begin(filler)
         convert(d, feeder, keys)
         convert(d, filler, values)
     else:
@@ -84,13 +91,17 @@ def pages_on_a_cta_pair(k, s, operations):
             d.find_rows(i)
             d.look_up(i + 1)
             copy(keys, i)
+            d.load_item_queries(feeder, i)
             copy(values, i)
 
     with prologue(math):
         d.setup(math)
+    with each_item(math):
+        d.begin(math)
     for i in tiles(math):
         d.keep_queries(i)
         d.qk(i)
+        d.release_queries(i)
         release(keys, i)
         d.pv(i - 1)
         release(weights, i - 1)
@@ -99,7 +110,10 @@ def pages_on_a_cta_pair(k, s, operations):
     with prologue(softmax):
         d.setup(softmax)
         d.load_queries(softmax)
+    with each_item(softmax):
+        d.begin(softmax)
     for i in tiles(softmax):
+        d.load_item_queries(softmax, i)
         d.load_scores(i)
         release(scores, i)
         d.row_maximum(i)

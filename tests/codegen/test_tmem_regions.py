@@ -64,7 +64,10 @@ def test_the_product_is_right_and_every_instruction_reached(tmp_path: Path, caps
             "    stages = s.choice", "    s.cta_cluster(3)\n    stages = s.choice",
             "a CTA cluster of 3",
         ),
-        ("    stages = s.choice", "    s.persistent = True\n    stages = s.choice", "once a block"),
+        (
+            "    stages = s.choice", '    s.persistent = "ahead"\n    stages = s.choice',
+            "passes ahead for the next item",
+        ),
         (
             'C = s.region("C", tile.n, producer=math.name, consumer=out.name)',
             's.columns("S", 32, slots=1); C = None', "nobody gives them back",

@@ -21,7 +21,7 @@ from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.mla_decode.unit import unit_of
-from mlagen.families.mla_decode.verification import order_of
+from mlagen.families.mla_decode.verification import UNSPLIT, order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare
@@ -47,14 +47,17 @@ TYPES = [{}, *STORED, OF_E4M3]
 
 
 @lru_cache(maxsize=64)
-def built(config, ctas=None):
-    return build(KERNEL, config, knobs={} if ctas is None else {"ctas": ctas})
+def built(config, ctas=None, several=0):
+    """`several`: blocks, or pairs, take several items."""
+    knobs = {} if ctas is None else {"ctas": ctas}
+    return build(KERNEL, config, knobs={**knobs, **({"persistent": 1} if several else {})})
 
 
-def merging(config, ctas=None):
+def merging(config, ctas=None, several=0):
     """The kernel as a function, with its merge."""
     return decode_kernel(
-        built(config, ctas), build=lambda name, fields: build(name, MlaDecodeMergeConfig(**fields))
+        built(config, ctas, several),
+        build=lambda name, fields: build(name, MlaDecodeMergeConfig(**fields)),
     )
 
 
@@ -128,10 +131,13 @@ def test_parts_of_sequences(heads, split_keys):
     split_keys=st.sampled_from([0, 64, 128]),
     data=st.sampled_from(["realistic", "late_max"]),
     ctas=st.sampled_from([None, 1]),
+    several=st.integers(0, 3),
 )
-def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data, ctas):
+def test_any_call(heads, page_size, q_len, mask, fields, lengths, split_keys, data, ctas, several):
+    """`several`: so many blocks, or pairs, have all items; 0: one each."""
     config = MlaDecodeConfig(heads, page_size=page_size, q_len=q_len, mask=mask, **fields)
-    check(built(config, ctas), lengths=tuple(lengths), split_keys=split_keys, data=data)
+    dealt = {"split_keys": split_keys, "blocks": max(several, 1)}
+    check(built(config, ctas, several), lengths=tuple(lengths), data=data, **dealt)
 
 
 def test_all_code_that_can_be_reached_is_checked():
@@ -238,9 +244,49 @@ def test_rows_that_one_block_has_take_no_pair(heads, kv_heads):
         built(config, 2)
 
 
-def test_blocks_that_take_several_items_are_refused():
-    with pytest.raises(ConfigError, match="persistent"):
-        build(KERNEL, MlaDecodeConfig(128), knobs={"persistent": 1})
+# ---- blocks that take several items ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", TYPES, ids=str)
+@pytest.mark.parametrize("heads", [8, 100])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_several_items(heads, page_size, fields):
+    """Ones without keys and of a tile among them, and parts of sequences."""
+    artifact = built(MlaDecodeConfig(heads, page_size=page_size, **fields), several=1)
+    lengths = (0, 1, 65, 650, 330, 7)
+    for split_keys, blocks in ((0, 2), (UNSPLIT, 1), (64, 1)):
+        dealt = {"split_keys": split_keys, "blocks": blocks}
+        check(artifact, lengths=lengths, data="late_max", modes=MODES, **dealt)
+
+
+@pytest.mark.parametrize("mask", ["causal", "sliding_window_causal[70]", "chunked_causal[100]"])
+@pytest.mark.parametrize(("heads", "q_len"), [(12, 2), (9, 8)])
+def test_masks_of_several_items(heads, q_len, mask):
+    artifact = built(MlaDecodeConfig(heads, q_len=q_len, mask=mask), several=1)
+    check(artifact, lengths=(5, 0, 40, 290), split_keys=128, data="late_max")
+
+
+@pytest.mark.parametrize("fields", TYPES, ids=str)
+@pytest.mark.parametrize("heads", [24, 72])
+@pytest.mark.parametrize("split_keys", [UNSPLIT, 64])
+def test_several_items_have_the_bits_of_one_each(fields, heads, split_keys):
+    """Also by way of the merge; a block without an item among those that have some."""
+    config = MlaDecodeConfig(heads, **fields)
+    made = mla_decode_inputs(config, data="late_max", seed=0, lengths=(200, 0, 65, 330))
+    sms = 2 * unit_of(built(config).manifest).ctas
+    found = []
+    for several, blocks in ((0, None), (1, sms), (1, 8 * sms)):
+        kernel = merging(config, None, several)
+        plan = kernel.plan(made.cache_lengths, device="cpu", split_keys=split_keys, blocks=blocks)
+        assert not several or (np.diff(plan.shares).min() == 0) == (blocks != sms)
+        out, lse = kernel(**made.tensors, **made.scales, plan=plan)
+        found.append((out.tobytes(), lse.tobytes()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_all_code_of_several_items_that_can_be_reached_is_checked():
+    report = verify(built(MlaDecodeConfig(6, q_len=2), several=1))
+    assert report.passed, report.facts()
 
 
 # ---- calls ----------------------------------------------------------------------------------

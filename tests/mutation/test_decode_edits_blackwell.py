@@ -14,6 +14,7 @@ from sparse_calls import artifact as unassembled
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.sm_100a.in_tensor import products
 from mlagen.codegen import build
+from mlagen.families.mla_decode.verification import UNSPLIT
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.verify import verify
 
@@ -157,6 +158,46 @@ OF_E4M3 = {
     ),
     "O in multiples of the scale": (r"mul\.rn\.f32 %inv, %inv, %other;", "", WRONG),
 }  # fmt: skip
+# Of blocks that take several items: what goes on from one to the next.
+ITEMS = {
+    "parities of an item that begin anew": (
+        r"(?s)(mov\.u32 %\w+_item0, 0;[^:]*?)(\w+_ITEM:)", r"\2\n\1", FINDING
+    ),
+    "slots of math that begin anew": (
+        r"(?s)(mov\.u32 %math_\d+_slot, 0;\s+mov\.u32 %math_\d+_phase, 0;)(.*)MATH_ITEM:",
+        r"\1\2MATH_ITEM:\n\1", FINDING,
+    ),
+    "a phase of the item that stays": (r"xor\.b32 %\w+_item[01], .*;", "", FINDING),
+    "O before its products are done": (r"(%softmax_item0;\s+)@!%ready bra WAIT;", r"\1", FINDING),
+    "products over O that is stored": (
+        r"(%math_\d+_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING
+    ),
+    "Q over one that is read": (r"(%feeder_item1;\s+)@!%ready bra WAIT;", r"\1", FINDING),
+    "scores with the Q before": (r"(%math_item0;\s+)@!%ready bra WAIT;", r"\1", FINDING),
+    "TMEM that goes with the first item": (
+        r"(setp\.ne\.u32 %done, %items, 0;\s+@%done bra SOFTMAX_ITEM;)",
+        r"{\n.reg .pred %other;\nsetp.ne.u32 %other, %warp, 0;\n@%other bra KEPT;\n"
+        r"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 512;\nKEPT:\n}\n\1", FINDING,
+    ),
+    "P over one that is read": (r"(%softmax_\d+_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING),
+    "an item twice": (r"add\.u64 %item_0, %item_0, 48;(?=\s+mov\.b64 %item)", "", FINDING),
+    "an item that is left out": (
+        r"(sub\.u32 %items, %items, 1;)", r"\1\nsetp.eq.u32 %done, %items, 1;\n"
+        r"@%done sub.u32 %items, %items, 1;", WRONG,
+    ),
+    "one place for two items' sums and maxima": (
+        r"xor\.b32 %turn_0, %turn_0, 1;(?=\s+and\.b32 %row, %t, 64;)", "", FINDING
+    ),
+}  # fmt: skip
+ITEMS_OF_PAIRS = {
+    "a stale item in the second block": (
+        r"(add\.u64 %item_0, %item_0, 48;)",
+        r"{\n.reg .pred %lead;\nsetp.eq.u32 %lead, %rank, 0;\n@%lead \1\n}", FINDING,
+    ),
+    "shares of each block": (r"shr\.u32 %t, %t, 1;(?=\s)", "", FINDING),
+    "Q over one that is read": (r"(%feeder_item1;\s+)@!%ready bra WAIT;", r"\1", FINDING),
+    "parities of an item that begin anew": ITEMS["parities of an item that begin anew"],
+}  # fmt: skip
 # Fields of each kernel, and its edits.
 KERNELS: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, str]]]] = {
     "8 heads": ({"num_heads": 8}, EDITS),
@@ -165,29 +206,38 @@ KERNELS: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, str]]]] = {
         {"num_heads": 72, "cache_dtype": "fp8_rope_aware", "dtype": "fp8_e4m3"}, CONVERTED
     ),
     "72 heads, products of e4m3": ({"num_heads": 72, **E4M3, "compute": "fp8"}, OF_E4M3),
+    "8 heads, items": ({"num_heads": 8}, ITEMS),
+    "72 heads, items": ({"num_heads": 72}, ITEMS_OF_PAIRS),
 }  # fmt: skip
-WHOLE = {"lengths": (33, 500, 70)}
-PARTS = {**WHOLE, "split_keys": 128}
+WHOLE = {"lengths": (33, 500, 70), "data": "late_max"}
+CALLS = (WHOLE, {**WHOLE, "split_keys": 128})
+# One block, or pair, has them all; the last ones have a tile each.
+ITEM_CALLS = ({"lengths": (33, 500, 70, 5), "split_keys": UNSPLIT, "data": "late_max"},)
 
 
 @cache
 def kernel(name: str) -> Artifact:
-    found: Artifact = unassembled("mla_decode_sm100", KERNELS[name][0])
+    knobs = {"persistent": 1} if "items" in name else {}
+    found: Artifact = unassembled("mla_decode_sm100", KERNELS[name][0], **knobs)
     return found
+
+
+def calls(name: str) -> tuple[dict[str, Any], ...]:
+    return ITEM_CALLS if "items" in name else CALLS
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_kernels_themselves_are_right(name):
-    for call in (WHOLE, PARTS):
-        assert verify(kernel(name), data="late_max", **call).passed
+    for call in calls(name):
+        assert verify(kernel(name), **call).passed
 
 
-def found(artifact: Artifact, edit: tuple[str, str, str], *calls: dict[str, Any]) -> bool:
+def found(artifact: Artifact, edit: tuple[str, str, str], *given: dict[str, Any]) -> bool:
     """Whether a call sees the edit, by the sanitizer or by the oracles."""
     old, new, seen = edit
     text, count = re.subn(old, new, artifact.text)
     assert count
-    reports = (verify(replace(artifact, text=text), modes=("latest",), **call) for call in calls)
+    reports = (verify(replace(artifact, text=text), modes=("latest",), **call) for call in given)
     return any(not (x.clean if seen == FINDING else x.right) for x in reports)
 
 
@@ -199,9 +249,7 @@ def found(artifact: Artifact, edit: tuple[str, str, str], *calls: dict[str, Any]
     ],
 )  # fmt: skip
 def test_an_edit_is_found(name, old, new, seen):
-    assert found(
-        kernel(name), (old, new, seen), *({**x, "data": "late_max"} for x in (WHOLE, PARTS))
-    )
+    assert found(kernel(name), (old, new, seen), *calls(name))
 
 
 MERGE = {

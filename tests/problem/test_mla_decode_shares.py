@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from test_mla_decode_plan import CONFIGS, owners
 
-from mlagen.families.mla_decode.even_splits import costs_of
+from mlagen.families.mla_decode.even_splits import costs_of, longest_first
 from mlagen.families.mla_decode.plan import OPEN_END, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import ITEM, LEAST
+from mlagen.families.mla_decode.unit import BLACKWELL, PAIR
 
 EVEN = np.random.default_rng(0).integers(4096, 8192, 128).tolist()
 MIXED = [8192, 3000] * 40  # of 128 heads 1.2 row blocks a block
@@ -30,7 +31,12 @@ def loads(work, lengths):
     return np.array([tiles[a:b].sum() for a, b in itertools.pairwise(starts)])
 
 
-@pytest.mark.parametrize("planned", [{}, {"blocks": 7}, {"split_keys": 128}], ids=str)
+B200 = {"unit": BLACKWELL, "takes_in": False}
+
+
+@pytest.mark.parametrize(
+    "planned", [{}, {"blocks": 7}, {"split_keys": 128}, {"blocks": 9, **B200}], ids=str
+)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_row_has_every_tile_once(config, planned, packed):
@@ -159,3 +165,31 @@ def test_no_work():
     assert work.items.shape == (0, 12) and work.shares.tolist() == [0, 0, 0, 0]
     empty = plan_work(MlaDecodeConfig(8), [0, 0], persistent=True, blocks=3)
     assert empty.shares.tolist() == [0, 1, 2, 2]
+
+
+def merge(costs, work):
+    """Microseconds, estimated; rows in two parts count twice."""
+    pieces = np.array([len(own) for own in work.splits])
+    return costs.once(2, int((pieces * (1 + (pieces == 2)))[pieces > 1].sum()))
+
+
+@pytest.mark.parametrize(
+    ("batch", "keys", "cut"),
+    [(32, 4096, True), (32, 32768, True), (64, 4096, False), (128, 2048, False), (128, 8192, True)],
+)
+def test_pairs_of_a_b200_have_the_shares_that_end_first(batch, keys, cut):
+    """Equal shares with their merge, sequences whole, or even splits with a pair each. Estimated,
+    none of these ends later than an item a pair."""
+    config, lengths = MlaDecodeConfig(128), [keys] * batch
+    costs = costs_of(config, PAIR)
+    work = plan_work(config, lengths, persistent=True, takes_in=False, unit=PAIR)
+    assert bool(work.slots) == cut and work.shares[-1] == len(work.items)
+    tiles, counts = tiles_of(work, lengths), np.diff(work.shares)
+    held = np.array([tiles[a:b].sum() for a, b in itertools.pairwise(work.shares.tolist())])
+    used = counts > 0
+    ends = (costs.start + (counts - 1) * costs.further + held * costs.tile)[used]
+    one_each = plan_work(config, lengths, unit=PAIR)
+    alone = longest_first(costs.item(tiles_of(one_each, lengths), 1.0), PAIR.blocks)
+    assert ends.max() + merge(costs, work) <= alone + merge(costs, one_each)
+    if cut:  # but for what is cut off last, shares are equal
+        assert np.median(ends) > 0.93 * ends.max()

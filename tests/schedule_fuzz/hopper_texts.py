@@ -263,7 +263,7 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
 
 def _of_kind(call: Call, config: Any, knobs: dict[str, Any], name: str) -> Iterator[OfKind]:
     """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
-    chosen = {knob: value for knob, value in knobs.items() if knob == "keys_from"}
+    chosen = {knob: knobs[knob] for knob in ("keys_from", "persistent") if knob in knobs}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)
     inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)

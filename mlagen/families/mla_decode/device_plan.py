@@ -67,7 +67,7 @@ class PlanTensors:
         shares. `unit`: the kernel's."""
         if self.shares is None:
             return unit.grid(int(self.items.shape[0]))
-        return {"blocks": int(self.shares.shape[0]) - 1}
+        return {"blocks": unit.ctas * (int(self.shares.shape[0]) - 1)}
 
 
 class Dealt(NamedTuple):

@@ -46,7 +46,8 @@ class Costs:
     and `loop`: once, of code that items of one tile, or up to two, do not reach, where other
     kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads, twice
     as much where they are in two parts. `together` and `of_each`: where blocks put parts together,
-    once and for each part of a row block."""
+    once and for each part of a row block. `further`: of another item of a block that takes several,
+    in place of `start`, where that was looked at."""
 
     start: float = 9.5
     tile: float = 1.5
@@ -57,6 +58,7 @@ class Costs:
     part: float = 0.025  # 64 x 512 fp32: 5.2 TB/s, from L2
     together: float = 2.1
     of_each: float = 0.015
+    further: float = 0.0
 
     def item(self, tiles: Any, share: float) -> Any:
         """An item of so many tiles where this share of the SMs has one at the same time."""
@@ -97,10 +99,13 @@ B200_MHZ, B200_REACHED = 1856, 0.82
 # same share is assumed here.
 B200_HBM = 8e6 * 0.9
 # Assumed: four accesses of 0.8 us one after the other (item, length, page, rows), and 1 us from the
-# last product to the last store. The launch is in all choices. The merge, which is launched ahead,
+# last product to the last store. A further item of a block has this end, and the scores and the
+# softmax of a tile, which nothing hides; what it waits for is on its way before that. The launch is
+# in all choices. The merge, which is launched ahead,
 # is taken to have H200's 1.5 us; it reads 64 rows at the 11.3 TB/s that FlashMLA's sparse prefill
 # draws from L2 at its published speed.
-B200 = Costs(start=4.2, crowd=(), pair=0.0, loop=0.0, merge=1.5, part=64 * 512 * 4 / 11.3e6)
+B200 = Costs(start=4.2, crowd=(), pair=0.0, loop=0.0, merge=1.5, part=64 * 512 * 4 / 11.3e6,
+             further=2.0)  # fmt: skip
 
 
 def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:

@@ -39,6 +39,7 @@ from mlagen.attention.latent.split_work import (
 )
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
+from mlagen.families.mla_decode.merged_shares import TARGETS, merged_shares
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 from mlagen.families.mla_decode.uneven_splits import uneven_ends
@@ -314,11 +315,7 @@ def _splits(
     persistent: bool,
 ) -> tuple[tuple[tuple[int, ...], ...], Cut | None]:
     """The first tile of each split of each sequence, and who has them where that is said."""
-    counts = cut = None
-    if not persistent or row_blocks.sum() <= unit.blocks:
-        counts = even_counts(config, tiles, row_blocks, unit)
-    if persistent and (counts is None or (counts * row_blocks).sum() > unit.blocks):
-        cut = cut_shares(config, tiles, row_blocks, unit)
+    counts, cut = _shares(config, tiles, row_blocks, unit) if persistent else (None, None)
     if cut is not None:
         return cut.splits(low), cut
     if counts is None:
@@ -329,6 +326,21 @@ def _splits(
     return tuple(
         (0, *(a + first for first in own)) for a, own in zip(low.tolist(), ends, strict=True)
     ), None
+
+
+def _shares(
+    config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit
+) -> tuple[Ints | None, Cut | None]:
+    """Of persistent blocks: even splits of each sequence, where these are known, and who has which
+    pieces, where blocks do not have an item each."""
+    if unit.target in TARGETS:
+        counts = even_counts(config, tiles, row_blocks, unit)
+        return counts, merged_shares(config, tiles, row_blocks, unit, counts)
+    if row_blocks.sum() > unit.blocks:
+        return None, cut_shares(config, tiles, row_blocks, unit)
+    counts = even_counts(config, tiles, row_blocks, unit)
+    few = (counts * row_blocks).sum() <= unit.blocks
+    return counts, None if few else cut_shares(config, tiles, row_blocks, unit)
 
 
 def _even_splits(low: Ints, tiles: Ints, counts: Ints) -> tuple[tuple[int, ...], ...]:

@@ -74,8 +74,8 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Uni
     if not tiles.any() or np.any(row_blocks != gang) or blocks // gang * gang < USED * blocks:
         return None
     gangs, lengths = blocks // gang, tiles.tolist()
-    load, of_gang = _longest_first([n + ITEM for n in lengths], gangs)
-    whole = Cut([[] for _ in lengths], of_gang, gang)
+    load, _ = _longest_first([n + ITEM for n in lengths], gangs)
+    whole = whole_sequences(lengths, gangs, gang)
     low = -(-int(tiles.sum() + ITEM * len(lengths)) // gangs)
     high, best = low + 2 * (ITEM + LEAST), None
     costs = costs_of(config, unit)
@@ -94,17 +94,26 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Uni
     return best if high * a_tile + merge < load * a_tile else whole
 
 
-def cut_line(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | None:
+def whole_sequences(lengths: list[int], gangs: int, gang: int) -> Cut:
+    """Each sequence whole, longest first, to the gang that has least."""
+    _, of_gang = _longest_first([n + ITEM for n in lengths], gangs)
+    return Cut([[] for _ in lengths], of_gang, gang)
+
+
+def cut_line(
+    lengths: list[int], gangs: int, gang: int, share: int, *, item: int = ITEM, takes: int = TAKES
+) -> Cut | None:
     """All tiles in one line, cut after `share` of them and of what items cost, at even tiles; None
-    where the gangs do not suffice."""
+    where the gangs do not suffice. `item` and `takes`: tiles that an item costs besides, and that
+    it costs to take in a part."""
     ends: list[list[int]] = []
     held: list[int] = []
     now, room = 0, share
     for length in lengths:
         own: list[int] = []
         at = 0
-        while length - at + ITEM + TAKES * len(own) > room:
-            taken = min(room - ITEM, length - at - LEAST) // 2 * 2
+        while length - at + item + takes * len(own) > room:
+            taken = min(room - item, length - at - LEAST) // 2 * 2
             if taken >= LEAST:
                 held.append(now)
                 at += taken
@@ -115,7 +124,7 @@ def cut_line(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | Non
             if now == gangs:
                 return None
         held.append(now)
-        room -= length - at + ITEM + TAKES * len(own)
+        room -= length - at + item + takes * len(own)
         ends.append(own)
     return Cut(ends, held, gang)
 

@@ -203,7 +203,8 @@ class MlaDecodeTrial(Trial):
         if work.together > 1 and not puts_together(artifact.manifest):
             raise cannot_put_together(work.together)
         if work.shares is not None:
-            tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
+            blocks = self.unit.ctas * (len(work.shares) - 1)
+            tensors["shares"], sizes = work.shares, {"blocks": blocks}
         numbers: dict[str, int | float] = {
             "max_pages": inputs.max_pages,
             "num_blocks": inputs.num_blocks,

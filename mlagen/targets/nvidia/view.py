@@ -162,8 +162,8 @@ class _Stream:
         made, what = step.context(Binding(0, False)), step.uses[0]
         fence = "fence.proxy.async" if made.get("fence") else ""
         if step.name in ("wait_full", "wait_empty"):
-            slot = made.get("slot", printed.slot if printed else "")
-            phase = made.get("phase", printed.phase if printed else "")
+            slot = (printed and printed.slot) or made.get("slot", "")
+            phase = (printed and printed.phase) or made.get("phase", "")
             kind = step.name.removeprefix("wait_")
             name = what.block if what.tile is None else f"{what.block}, {what.tile}"
             text = f"mbarrier {kind}({name}): slot {slot}, parity {phase}"

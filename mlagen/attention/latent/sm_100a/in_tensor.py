@@ -32,7 +32,7 @@ from mlagen.dsl import Access, Operation, RingTile, Tile, Value, record
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError
 from mlagen.problem.fields import listed
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
 VALUES = 256  # columns of them that a product has
@@ -93,6 +93,12 @@ class InTensor:
             **{name: s.names(name) for name in ("s", "p", "o")},
         }  # fmt: skip
 
+    def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
+        """Load Q with an item's first tile, where blocks have several items."""
+
+    def release_queries(self, tile: Tile) -> None:
+        """Give Q back after an item's last scores, where another item's may follow."""
+
     # ---- products ---------------------------------------------------------------------------
 
     def keep_queries(self, tile: Tile) -> None:
@@ -147,7 +153,7 @@ class InTensor:
             if kind == "release":
                 freed = {"pipeline": pipeline}
                 return Operation(kind, "pipeline/release.ptx.j2", tile, lambda at: freed,
-                                 access=access)  # fmt: skip
+                                 access=access, last_tiles=int(pipeline.resident))  # fmt: skip
             return self._operation(
                 kind, tile, template=template, pipeline=pipeline, access=access,
                 uses=tuple(Value(value.block, tile) for value in uses), **more,

@@ -102,7 +102,7 @@ class Seesaw:
         # Columns of one wgmma of P V: ptxas holds each instruction to what a thread starts with,
         # and 512 threads start with 128 registers.
         self.at_once = 256 if threads <= 384 else 128
-        self.persistent = s.persistent = persistent
+        self.persistent, s.persistent = persistent, "ahead" if persistent else ""
         self.k, self.roles, self.paged = k, (left, right), PagedCopy.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1

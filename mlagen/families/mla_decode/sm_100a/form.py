@@ -57,9 +57,12 @@ def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, st
     return (*maps, *scale)
 
 
-def signature(k: MlaDecodeConfig, threads: int, ctas: int) -> Signature:
+def signature(
+    k: MlaDecodeConfig, threads: int, ctas: int, *, persistent: bool = False
+) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`), or a CTA pair, whose blocks are a
-    cluster of `ctas`.
+    cluster of `ctas`. `persistent`: several items a block or pair, those from `shares[n]` to
+    `shares[n + 1]`.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, the cache
     in boxes of a page's rows, and once more in boxes of one row (`rows`); what is converted is a
@@ -78,6 +81,7 @@ def signature(k: MlaDecodeConfig, threads: int, ctas: int) -> Signature:
             *_pool(k, ctas),
             *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             ("o", f"pointer:{k.output_dtype}", "write"),
@@ -88,7 +92,7 @@ def signature(k: MlaDecodeConfig, threads: int, ctas: int) -> Signature:
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
         ),
-        grid=(("items" if ctas == 1 else "blocks", 1),),
+        grid=(("items" if ctas == 1 and not persistent else "blocks", 1),),
         block=(threads, 1, 1),
         clusters=ctas,
     )

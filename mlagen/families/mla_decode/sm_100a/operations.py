@@ -18,6 +18,8 @@ one row are always fetched so. Rows of e4m3 come likewise where products are of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.sm_100a.in_tensor import VALUES, InTensor, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
@@ -30,7 +32,7 @@ from mlagen.families.mla_decode.sm_100a.form import (
     box_rows,
     signature,
 )
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole, release
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
@@ -56,15 +58,19 @@ class Decode(InTensor):
     ) -> None:
         check_roles(s, {softmax.name: (128,), **self._feeders(s)})
         super().__init__(k, s, o, element=k.product_bytes, weighs=k.rope_aware)
-        self.softmax, self.feeder = softmax, feeder
+        self.softmax, self.feeder, self.persistent = softmax, feeder, bool(s.persistent)
         ctas = s.smem.blocks
         self.supply |= {
             "item_bytes": ITEM_BYTES, "columns": box_columns(k), "row_columns": k.d_qk,
             "box_rows": box_rows(k, ctas), "page_rows": min(k.page_size, TILE),
             "tiles_a_page": max(k.page_size // TILE, 1), "slot_rows": ROWS * ctas,
             "slanted": k.causal and k.q_len > 1, "scaled": k.cache_dtype == "fp8_e4m3",
+            "persistent": self.persistent,
         }  # fmt: skip
         self._registers(s)
+        if self.persistent:
+            self._name(s, ("item", ".b64", "the work item"))
+            bind(self.query, self._mover(self.query, ""))
         if k.chunk:
             self._name(s, ("begin", ".b32", "the first key that it sees, likewise"))
         if self.weighs:
@@ -72,7 +78,8 @@ class Decode(InTensor):
                        ("scale_page", ".b32", "page of its key of the next tile"))  # fmt: skip
             room = s.smem.room("row scales", FLOAT * softmax.threads)
             self.supply |= {"weights_room": room, "float_bytes": FLOAT}
-        s.signature = signature(k, s.roles[-1].warps.stop * 32, ctas)
+        threads = s.roles[-1].warps.stop * 32
+        s.signature = signature(k, threads, ctas, persistent=self.persistent)
         s.symbol, s.plain = SYMBOL, self._plain()
         self._feeding(s)
         bind(self.weights, self._mover(self.weights, "store_p"))
@@ -133,12 +140,19 @@ class Decode(InTensor):
         """Without overlap: a tile's rows are fetched, its scores, its P, and its values added."""
         math, softmax = self.keys.consumers[0], self.softmax.name
         feeders = {pipeline.producer: None for pipeline in self._rows()}
+
+        def all_of(key: str) -> tuple[Part, ...]:
+            return tuple(part for role in (*feeders, math, softmax) for part in by(role, key))
+
+        queries = by(self.query.producer, "load_queries")
+        several = self.persistent
         return PipelineOrder(
-            before=(*(part for role in (*feeders, math, softmax) for part in by(role, "setup")),
-                    *by(self.query.producer, "load_queries")),
+            before=(*all_of("setup"), *(() if several else queries)),
+            item=all_of("begin") if several else (),
             tiles=(
+                *(queries if several else ()),
                 *self._fetched(),
-                *by(math, "keep_queries", "qk"),
+                *by(math, "keep_queries", "qk", *(["release query"] if several else [])),
                 *by(softmax, *(["look_up_scales", "load_scales"] if self.weighs else []),
                     "load_scores", "release scores", "row_maximum", "exponent", "rescale",
                     "copy weights"),
@@ -156,18 +170,38 @@ class Decode(InTensor):
     # ---- before the loop --------------------------------------------------------------------
 
     def setup(self, role: WarpRole) -> None:
-        """Load this block's work item, and count its tiles."""
+        """Load this block's work item, and count its tiles. Where it has several: find them."""
+        self._set_up("setup", role, "setup_block" if self.persistent else "setup")
+
+    def begin(self, role: WarpRole) -> None:
+        """The next work item, where a block has several."""
+        if self.persistent:
+            self._set_up("begin", role, "setup")
+
+    def _set_up(self, name: str, role: WarpRole, template: str) -> None:
         feeds = any(role.name == pipeline.producer for pipeline in self._rows())
-        masks = role is self.softmax
-        self._record("setup", None, feeds=feeds, masks=masks)
+        self._record(name, None, template=template, feeds=feeds, masks=role is self.softmax)
 
     def load_queries(self, role: WarpRole) -> None:
         """Fetch 64 rows of Q by TMA: those past the item's own are of others, or zero. Or make bf16
-        of those of e4m3. Only in the role that fills the pipeline."""
+        of those of e4m3. Only in the role that fills the pipeline, of a block of one item."""
+        if not self.persistent:
+            self._load_queries(role, None)
+
+    def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
+        """The same with an item's first tile, of a block of several items."""
+        if self.persistent:
+            self._load_queries(role, tile, domain="first")
+
+    def release_queries(self, tile: Tile) -> None:
+        if self.persistent:
+            release(self.query, tile)
+
+    def _load_queries(self, role: WarpRole, tile: Tile | None, **more: Any) -> None:
         if role.name == self.query.producer:
             self._record(
-                "load_queries", None, pipeline=self.query, defines=(Value(self.query.name),),
-                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype],
+                "load_queries", tile, pipeline=self.query, defines=(Value(self.query.name),),
+                template="load_queries" if as_stored(self.k) else CONVERTED[self.k.dtype], **more,
             )  # fmt: skip
 
     # ---- keys -------------------------------------------------------------------------------

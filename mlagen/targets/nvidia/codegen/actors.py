@@ -94,6 +94,10 @@ class Touched:
         self.touches = bool(reads or writes or op.asynchronous)
         self.commits = op.template in COMMITS.values()  # it arrives when products are done
         self.both = op.template == COMMITS[True]  # in both blocks of a CTA pair
+        self.tensor = any(
+            region.base >= TMEM_SPACE
+            for held, written, _ in self.places for region, _ in (*held, *written)
+        )  # fmt: skip
         self.piped = op.asynchronous and schedule.tmem.capacity > 0  # it is the tensor pipe's
         self._clashes: dict[int, str | None] = {}  # by the group's id
 

@@ -17,7 +17,7 @@ leaves out what the proof does not need.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
@@ -53,8 +53,11 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
     _check_products(schedule, stream)
     for pipeline in schedule.smem.pipelines.values():
         if pipeline.resident:
-            if schedule.persistent and stream.role.name == pipeline.producer:
+            _check_refilled(schedule, pipeline)
+            if schedule.persistent == "ahead" and stream.role.name == pipeline.producer:
                 steps = _before_loads(stream, pipeline, steps)
+            if schedule.persistent == "apart":
+                stream, steps = refilled(schedule, stream, pipeline, steps)
             continue
         if stream.role.name == pipeline.producer and pipeline.tensor:
             steps = around_fills(schedule, stream, pipeline, steps)
@@ -68,7 +71,8 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
         epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
     for region in schedule.tmem.regions.values():
         epilogue = handed_over(schedule, stream, region, epilogue)
-    epilogue = given_back(schedule, stream, epilogue)
+    if not schedule.persistent:
+        epilogue = [*epilogue, *given_back(schedule, stream)]
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
     if schedule.tmem.used:
         steps, epilogue = (with_fences(schedule, stream, part) for part in (steps, epilogue))
@@ -96,11 +100,15 @@ def looped(
     """The stream with these operations, and its group waits."""
     cluster = Cluster("loop", tuple(steps), 0, None, stream.line)
     edge = loop_bounds([cluster], 1, stream.step) if steps else NO_LOOP
+    leaving = given_back(schedule, stream) if schedule.persistent else ()
     loop = Loop(
-        stream, tuple(prologue), cluster, tuple(epilogue), edge, {}, None, schedule.persistent
-    )
-    if schedule.persistent:
+        stream, tuple(prologue), cluster, tuple(epilogue), edge, {}, None, schedule.persistent,
+        leaving,
+    )  # fmt: skip
+    if schedule.persistent == "ahead":
         check_items(schedule, loop)
+    elif schedule.persistent:
+        check_apart(schedule, stream)
     if schedule.tmem.capacity:  # commits tell when products are done
         return loop
     groups, final, bound = _group_waits(schedule, loop)
@@ -151,7 +159,67 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
             )
 
 
+def check_apart(schedule: PipelineSchedule, stream: Stream) -> None:
+    """ScheduleError where a role cannot go from item to item by itself."""
+    where = f"{schedule.file}:{stream.line} role {stream.role.name!r} of a persistent kernel"
+    if stream.step > 1:
+        raise ScheduleError(
+            f"{where} does {stream.step} tiles a pass",
+            hint="roles that go apart have passes of one tile: slots go on where an item ends",
+        )
+    if not stream.items:
+        raise ScheduleError(f"{where}: nothing begins its items", hint="`with each_item(ROLE)`")
+    for op in stream.loop:
+        if op.ahead:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op} {op.ahead}; where roles go apart nothing is ahead"
+            )
+
+
 # ---- pipelines ----------------------------------------------------------------------------------
+
+
+def _check_refilled(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
+    """ScheduleError unless what is resident is released where it is filled again, and only so."""
+    if bool(pipeline.releases) != (schedule.persistent == "apart"):
+        raise ScheduleError(
+            f"{schedule.file}: {pipeline.name!r} is resident, and "
+            + (
+                "released, though nothing fills it again"
+                if pipeline.releases
+                else "filled for each item, though nobody releases it"
+            ),
+            hint="`releases` where roles go apart from item to item, and nowhere else",
+        )
+
+
+def refilled(
+    schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
+) -> tuple[Stream, list[Operation]]:
+    """What begins a role's items, and its loop, with the wait for what is resident to be released
+    before it is filled, and its release by products as a commit."""
+
+    def waited(operations: Iterable[Operation]) -> Iterator[Operation]:
+        for op in operations:
+            if any(value.block == pipeline.name for value in op.defines):
+                yield replace(wait_for(op, pipeline, "empty"), domain=op.domain)
+            yield op
+
+    stream, steps = replace(stream, items=tuple(waited(stream.items))), list(waited(steps))
+    if stream.role.name not in pipeline.released_by:
+        return stream, steps
+    users = [op for op in steps if pipeline.name in names_of(op)]
+    releases = [op for op in users if _is(op, "release", pipeline)]
+    if len(releases) != 1 or releases[0].last_tiles != 1 or users == releases:
+        raise ScheduleError(
+            f"{schedule.file}:{stream.line} role {stream.role.name!r} must use {pipeline.name!r} "
+            f"and release it once an item, for its last tile"
+        )
+    freed = releases[0]
+    _released_last(schedule, pipeline, users, freed, steps)
+    if any(op.asynchronous for op in users):
+        steps = [committed(op, pipeline) if op is freed else op for op in steps]
+    return stream, steps
 
 
 def _before_copies(

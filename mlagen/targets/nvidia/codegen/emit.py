@@ -86,10 +86,15 @@ class Emitter:
             for role in self.turns
         ]
 
+    @property
+    def out(self) -> str:
+        """Where roles end. Of a pair, products and commits of the leader may reach a block until
+        its sums are read."""
+        return "LEAVE" if self.schedule.smem.pair else "EXIT"
+
     def stream(self, loop: Loop) -> None:
         """One role's code, from its label to the jump to the end."""
-        stream, role, edge = loop.stream, loop.stream.role, loop.edge
-        name = role.name.upper()
+        stream = loop.stream
         cursors = {
             id(op): self._cursor(loop, index, op)
             for index, op in enumerate(loop.cluster.operations())
@@ -101,6 +106,12 @@ class Emitter:
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
+        self._tiles(loop, cursors)
+
+    def _tiles(self, loop: Loop, cursors: dict[int, Cursor | None]) -> None:
+        """All tiles of an item, and its end."""
+        stream, edge = loop.stream, loop.edge
+        name = stream.role.name.upper()
         if not loop.operations:
             self._end(loop)
             return
@@ -127,7 +138,7 @@ class Emitter:
                        f"@%done bra {name}_DRAIN{n % edge.step};")  # fmt: skip
         self._drain(loop, cursors, large[0])
         if few or large[1:]:  # these have an end of their own, to which they jump
-            self._end(loop)
+            self._done(loop)
         for n in large[1:]:
             self._code(stream, f"{name}_DRAIN{n % edge.step}:")
             self._drain(loop, cursors, n)
@@ -149,8 +160,7 @@ class Emitter:
         role = stream.role
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{role.name.upper()}:")
-        out = "LEAVE" if self.schedule.smem.pair else "EXIT"
-        entry = {"role": role, "share": self.schedule.share, "out": out}
+        entry = {"role": role, "share": self.schedule.share, "out": self.out}
         self._render(stream, "pipeline/enter.ptx.j2", entry, "")
 
     def _loop(self, loop: Loop, cursors: Mapping[int, Cursor | None], steady: Instance) -> None:
@@ -184,19 +194,21 @@ class Emitter:
         else:
             self._code(stream, f"bra {name}_LOOP;", f"{name}_DRAIN:")
 
+    def _done(self, loop: Loop) -> None:
+        """What comes after the loop, for runs that need no jump to it."""
+        self._end(loop)
+
     def _end(self, loop: Loop) -> None:
         """What comes after the loop."""
         self._heading(f"{loop.stream.role.name}, after the loop")
         if loop.final is not None:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {loop.final};")
-        pair = self.schedule.smem.pair
-        if self.schedule.blocks > 1 and not pair:
+        if self.schedule.blocks > 1 and not self.schedule.smem.pair:
             # What this role does in other blocks' SMEM is over; no block ends before all said so.
             self._code(loop.stream, "barrier.cluster.arrive.release;")
         for operation in loop.epilogue:
             self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
-        # Of a pair, products and commits of the leader may reach a block until its sums are read.
-        self._code(loop.stream, f"bra {'LEAVE' if pair else 'EXIT'};")
+        self._code(loop.stream, f"bra {self.out};")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
         """What is left of a run of `n` tiles after the loop."""

@@ -196,11 +196,12 @@ class _Flow:
         """Sets the counts that an operation finds in memory, which are given here; what is wrong
         with those that it reads. `sought`: items that were looked for before."""
         reads, writes = self.touches.counts[id(printed)]
-        for name, wanted in ((ITEMS, len(line.counts) - sought), (TILES, line.counts[event.item])):
+        passed = event.item if self.schedule.persistent == "apart" else sought
+        for name, wanted in ((ITEMS, len(line.counts) - passed), (TILES, line.counts[event.item])):
             if name in reads - writes and values.get(name) != wanted:
                 return f"finds {values.get(name)} in {name}, not {wanted}"
         if TILES in writes:
-            values[TILES] = line.counts[0]
+            values[TILES] = line.counts[event.item]
         if ITEMS in writes:
             values[ITEMS] = len(line.counts)
         if COMING in writes:
@@ -221,20 +222,20 @@ class _Flow:
         if not printed.slot:
             return
         pipeline = self.emitter.pipeline_of(op)
-        assert pipeline is not None
-        if pipeline.resident:
+        if pipeline is None or pipeline.resident:
             turn, slot = line.loads(event.item), 0
         else:
             turn, slot = line.turn(event.tile, pipeline.depth), event.tile % pipeline.depth
         wanted = {"slot": slot}
-        if op.name in ("wait_full", "wait_empty"):
+        if op.name in ("wait_full", "wait_empty", "wait_committed"):
             wanted["phase"] = (turn + (op.name == "wait_empty")) & 1
         for what, number in wanted.items():
             found = value_of(printed.slot if what == "slot" else printed.phase, values)
             if found != number:
                 raise self._problem(
                     "wrong-slot", op, role.name, f"is done for tile {event.tile} of "
-                    f"{pipeline.name!r} with {what} {found}; the tile's is {number}, {line}"
+                    f"{op.uses[0].block if pipeline is None else pipeline.name!r} with {what} "
+                    f"{found}; the tile's is {number}, {line}"
                 )  # fmt: skip
 
     # ---- the two sequences -------------------------------------------------------------------

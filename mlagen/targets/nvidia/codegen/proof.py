@@ -2,7 +2,8 @@
 
 It reads the final operation sequences (waits in place, group waits as printed) and runs the roles
 against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
-are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks that
+are persistent, for items of N = 0, 1, 2, ... tiles in every order (from 1 on in tensor memory). It
+checks that
 
 * a tile or exchange that is used is there: filled, for this tile, and known to be complete;
 * nothing is overwritten before all that read or wrote it are known to be done, matrix instructions
@@ -21,7 +22,10 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks th
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
 deepest ring stands for all. What an item leaves to the next comes after the last use of what that
-one has, so pairs of items of all N, and triples of short ones, stand for all sequences.
+one has, so pairs of items of all N, and triples of short ones, stand for all sequences. Where roles
+go apart, as many items are under way at once as rings have slots for their tiles: pairs of N up to
+where loops run, triples of short ones, fours of the shortest, and items of one tile twice around
+the deepest ring stand for all.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from mlagen.targets.nvidia.codegen.actors import Event
 from mlagen.targets.nvidia.codegen.loads import Loads
 from mlagen.targets.nvidia.codegen.proof_run import Run
 from mlagen.targets.nvidia.codegen.proof_state import NO_LOADS
-from mlagen.targets.nvidia.codegen.runs import Line, Loop, item_runs
+from mlagen.targets.nvidia.codegen.runs import Line, Loop, apart_runs, item_runs
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 
@@ -108,10 +112,11 @@ def _runs(
 ) -> list[tuple[int, ...]]:
     """Tiles of the items of each run that is looked at."""
     step = max(loop.edge.step for loop in loops)
-    if schedule.persistent:
+    if schedule.persistent == "ahead":
         return item_runs(max(loop.edge.high for loop in loops), step, quick=quick)
+    looped = max(loop.edge.first_looped for loop in loops)
     deepest = max((p.depth for p in schedule.smem.pipelines.values()), default=1)
-    largest = max(loop.edge.first_looped for loop in loops) + deepest
-    largest += 0 if quick else 2 * step
+    largest = looped + deepest + (0 if quick else 2 * step)
     # Where nothing was multiplied, no sums lie in TMEM: such a run traps.
-    return [(n,) for n in range(bool(schedule.tmem.regions), largest + 1)]
+    runs: list[tuple[int, ...]] = [(n,) for n in range(bool(schedule.tmem.regions), largest + 1)]
+    return runs + apart_runs(looped + 1, deepest, quick=quick) if schedule.persistent else runs

@@ -104,8 +104,33 @@ class FillingRun(MemoryRun):
         if not warp.block:
             self.order.setdefault((pipeline.name, "fills"), []).append(event.tile)
 
-    def _release(self, warp: Warp, does: Touched, tile: int) -> None:
-        op = does.op
+    def _hand_over(self, warp: Warp, does: Touched) -> None:
+        """Products have left the sums of an item in a region, when they are done."""
+        name = does.op.uses[0].block
+        for block in self.blocks if does.both else (warp.block,):
+            told = self.committed.setdefault((block, name), [])
+            seen = self.handed.get((block, name, len(told) - 1), {})
+            for taker in self.takers[block, name] if told else ():
+                if taker not in seen or warp.clock[taker] < seen[taker]:
+                    self._problem(
+                        does.op, warp, f"hands {name} over while {self._name(taker)} may still "
+                        "wait for that of the item before, whose phase it would miss"
+                    )  # fmt: skip
+            told.append(self._at_commit(warp))
+
+    def _take_over(self, warp: Warp, event: Event) -> bool:
+        """Whether the sums of the item are there."""
+        assert event.op is not None
+        block, name = warp.block, event.op.uses[0].block
+        told = self.committed.get((block, name), [])
+        if len(told) <= event.item:
+            return False
+        join(warp.clock, told[event.item])
+        self.handed.setdefault((block, name, event.item), {})[warp.actor] = warp.clock[warp.actor]
+        return True
+
+    def _release(self, warp: Warp, does: Touched, event: Event) -> None:
+        op, tile = does.op, event.tile
         assert op.access is not None
         pipeline = self.schedule.smem.pipelines[op.access.target.ring]
         regions = {region.name for region in does.slots[tile % pipeline.depth]}
@@ -113,9 +138,13 @@ class FillingRun(MemoryRun):
         if not does.commits and (warp.block, warp.role) in self.pipes:
             held = (self.regions[warp.block][region] for region in regions)
             flying += [x for region in held for x in region.reads if not x.known(warp.clock)]
-        if any(access.tile == tile and regions & access.regions for access in flying):
+        if any(
+            (access.tile == tile or pipeline.resident) and regions & access.regions
+            for access in flying
+        ):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
-        last = self.line.before(tile, pipeline.depth)
+        last = self._before(pipeline, tile, event.item)
+        freeing = event.item if pipeline.resident else tile
         for block in self._freed_in(warp, does, pipeline):
             before = self.releases.get((block, pipeline.name, -1 if last is None else last), {})
             if last is not None and not (
@@ -126,10 +155,11 @@ class FillingRun(MemoryRun):
                     op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
                     f"released the tile before: their arrivals would count for one phase"
                 )  # fmt: skip
-            freed = self.releases.setdefault((block, pipeline.name, tile), {})
+            freed = self.releases.setdefault((block, pipeline.name, freeing), {})
             freed[warp.actor] = self._at_commit(warp) if does.commits else list(warp.clock)
         if warp.issues and not warp.block:
-            self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
+            done = self.line.starts[event.item] if pipeline.resident else tile
+            self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(done)
 
     # ---- waits ------------------------------------------------------------------------------
 
@@ -137,7 +167,7 @@ class FillingRun(MemoryRun):
         op = does.op
         pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
         if op.name == "wait_empty":
-            return self._wait_empty(warp, pipeline, tile)
+            return self._wait_empty(warp, pipeline, event)
         key, fill = fills_of(self.line, pipeline, tile, event.item)
         slot, filler = self.slots[(warp.block, *key)], self.filler[(warp.block, *key)]
         if does.fence or warp.clock[filler] < fill:
@@ -157,8 +187,8 @@ class FillingRun(MemoryRun):
             self._fence(warp)
         return True
 
-    def _wait_empty(self, warp: Warp, pipeline: Pipeline, tile: int) -> bool:
-        before = self.line.before(tile, pipeline.depth)
+    def _wait_empty(self, warp: Warp, pipeline: Pipeline, event: Event) -> bool:
+        before = self._before(pipeline, event.tile, event.item)
         if before is None:
             return True
         freed = self.releases.get((warp.block, pipeline.name, before), {})

@@ -66,7 +66,7 @@ class Run(FillingRun):
             case "copy":
                 self._copy(warp, does, event.tile)
             case "release":
-                self._release(warp, does, event.tile)
+                self._release(warp, does, event)
             case "wait_full" | "wait_empty":
                 return self._wait(warp, does, event)
             case "fence_before":
@@ -78,15 +78,11 @@ class Run(FillingRun):
             case "commit" if does.pipeline is not None:
                 self._fill_by_commit(warp, does, event)
             case "commit":
-                for block in self.blocks if does.both else (warp.block,):
-                    self.committed[block, op.uses[0].block] = self._at_commit(warp)
+                self._hand_over(warp, does)
             case "free":
                 return self._free(warp, op)
             case "wait_committed":
-                committed = self.committed.get((warp.block, op.uses[0].block))
-                if committed is None:
-                    return False
-                join(warp.clock, committed)
+                return self._take_over(warp, event)
             case _:
                 return self._barrier(warp, does)
         return True
@@ -95,6 +91,8 @@ class Run(FillingRun):
         op = does.op
         for pipeline in does.loads:
             self._fill(warp, op, pipeline, event.tile, event.item)
+        if does.tensor and warp.block in self.freed:
+            self._problem(op, warp, "touches TMEM that was given back")
         if does.piped:
             self._product(warp, does, event)
         elif does.touches:
@@ -110,6 +108,7 @@ class Run(FillingRun):
         if not self._join_role(warp):
             return False
         warp.entered = list(warp.clock)
+        self.freed.add(warp.block)
         for name, region in self.regions[warp.block].items():
             if region.base < TMEM_SPACE:
                 continue
@@ -181,14 +180,15 @@ class Run(FillingRun):
 
     def _complete(self) -> None:
         for pipeline in self.schedule.smem.pipelines.values():
-            if pipeline.resident:
+            if pipeline.resident and not pipeline.releases:
                 continue
+            wanted = sorted(self.line.starts if pipeline.resident else self.line.items)
             verbs = [(pipeline.producer, "fills")]
             if pipeline.releases:
                 verbs += [(name, f"{name} releases") for name in pipeline.released_by]
             for role, verb in verbs:
                 tiles = self.order.get((pipeline.name, verb), [])
-                if sorted(tiles) != sorted(self.line.items):
+                if sorted(tiles) != wanted:
                     self.problems[
                         f"role {role} {verb.rpartition(' ')[2]} {pipeline.name!r} for tiles "
                         f"{tiles}, {self.line}"

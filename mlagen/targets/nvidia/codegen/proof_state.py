@@ -57,7 +57,9 @@ class RunState:
         regions = self.schedule.tmem.regions.values()
         self.operands = {region.name for region in regions if region.operand}
         self.issued = dict.fromkeys(self.pipes, 0)
-        self.committed: dict[tuple[int, str], Clock] = {}  # by block and region of TMEM
+        # By block and region of TMEM, of each item: what its commit tells, and who saw it when.
+        self.committed: dict[tuple[int, str], list[Clock]] = {}
+        self.handed: dict[tuple[int, str, int], dict[int, int]] = {}
         size = len(warps) + len(fillers) + len(self.pipes)
         self.warps = [
             Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
@@ -78,6 +80,17 @@ class RunState:
         # By block, pipeline and tile, of each actor.
         self.releases: dict[tuple[int, str, int], dict[int, Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
+        self.freed: set[int] = set()  # blocks whose TMEM was given back
+        self.takers = {
+            (block, region.name): [
+                actor for actor, (held, loop, _) in enumerate(warps)
+                if held == block and any(
+                    op.name == "wait_committed" and op.uses[0].block == region.name
+                    for op in loop.epilogue
+                )
+            ]
+            for block in self.blocks for region in self.schedule.tmem.handed
+        }  # fmt: skip
         self.bars: dict[tuple[int, int], NamedBarrier] = {}
         self.asides: dict[tuple[int, str, int, int], Aside] = {}
         for region in (region for held in self.regions for region in held.values()):
@@ -111,6 +124,12 @@ class RunState:
 
     def _aside(self, warp: Warp, op: Operation, tile: int) -> Aside:
         return self.asides.setdefault((warp.block, warp.role, id(op), tile), Aside())
+
+    def _before(self, pipeline: Pipeline, tile: int, item: int) -> int | None:
+        """The tile that had the slot of `tile` last; of what is resident the item."""
+        if pipeline.resident:
+            return item - 1 if item else None
+        return self.line.before(tile, pipeline.depth)
 
     def _name(self, actor: int) -> str:
         if actor < len(self.warps):

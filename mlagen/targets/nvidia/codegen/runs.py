@@ -14,9 +14,10 @@ from itertools import accumulate
 
 from mlagen.codegen.expand import Bounds, Instance, expand_loop
 from mlagen.dsl import Cluster, Operation
-from mlagen.targets.nvidia.dsl.pipeline import Stream
+from mlagen.targets.nvidia.dsl.pipeline import Persistent, Stream
 
-AROUND = ("start", "item", "empty", "end")  # sections outside the passes of the loop
+# Sections outside the passes of the loop.
+AROUND = ("start", "item", "empty", "end", "leave")
 SPAN = 4  # tile counts beyond the first looped one over which group waits are derived
 
 
@@ -33,7 +34,8 @@ class Loop:
     # stands for the end of the pass.
     groups: dict[tuple[str, int], int]
     final: int | None  # wait_group before the epilogue, None where nothing is in flight
-    persistent: bool = False
+    persistent: Persistent = ""
+    leaving: tuple[Operation, ...] = ()  # once a block, after its last item
     bound: frozenset[int] = frozenset()  # operations, by id, that needed a group wait
 
     @cached_property
@@ -101,7 +103,7 @@ class Line:
 class Pass:
     """Operations of one pass with the places of their tiles, or of what is around the loop, with
     the item's first place. `section`: which printed code it is: "start", "fetch", "item", "empty"
-    (a barrier of all roles), "head", those of `section()`, or "end"."""
+    (a barrier of all roles), "head", those of `section()`, "end", or "leave"."""
 
     section: str
     item: int
@@ -111,9 +113,10 @@ class Pass:
 def left_early(loop: Loop) -> bool:
     """Whether runs leave the loop in the middle of a pass: the first one that lacks tiles has all
     of its own, so it is the loop's up to the last operation of these. Never where a pass has none
-    for its own tiles."""
-    step = loop.edge.step
-    return loop.edge.high == 2 * step - 1 and any(offset(op) < step for op in loop.operations)
+    for its own tiles, or some for a run's last ones alone."""
+    step, operations = loop.edge.step, loop.operations
+    own = any(offset(op) < step for op in operations)
+    return loop.edge.high == 2 * step - 1 and own and not any(op.last_tiles for op in operations)
 
 
 def straight(loop: Loop, n: int) -> bool:
@@ -172,15 +175,21 @@ def offset(operation: Operation) -> int:
 
 def walk(loop: Loop, counts: Sequence[int]) -> Iterator[Pass]:
     """What a role does over items of `counts` tiles; one item, unless blocks are persistent."""
+    line = Line(tuple(counts), loop.edge.step)
     yield Pass("start", 0, tuple((op, 0) for op in loop.prologue))
-    if loop.persistent:
-        yield from _items(loop, Line(tuple(counts), loop.edge.step))
+    if loop.persistent == "ahead":
+        yield from _items(loop, line)
         return
-    (n,) = counts
-    for instance in expand_loop([loop.cluster], loop.edge, n):
-        for where, operations in parts(loop, instance, n):
-            yield Pass(where, 0, tuple((op, instance.i + offset(op)) for op in operations))
-    yield Pass("end", 0, tuple((op, 0) for op in loop.epilogue))
+    for item, (start, n) in enumerate(zip(line.starts, line.counts, strict=True)):
+        if loop.persistent:
+            yield Pass("item", item, tuple((op, start) for op in loop.stream.items))
+        for instance in expand_loop([loop.cluster], loop.edge, n):
+            at = start + instance.i
+            for where, operations in parts(loop, instance, n):
+                yield Pass(where, item, tuple((op, at + offset(op)) for op in operations))
+        yield Pass("end", item, tuple((op, start) for op in loop.epilogue))
+    if loop.persistent:
+        yield Pass("leave", len(counts) - 1, tuple((op, 0) for op in loop.leaving))
 
 
 def _items(loop: Loop, line: Line) -> Iterator[Pass]:
@@ -252,6 +261,14 @@ def item_runs(high: int, step: int, *, quick: bool) -> list[tuple[int, ...]]:
     if quick:
         return [every(range(high + step), 2)]
     return [*((n,) for n in many), every(many, 2), every(few, 3)]
+
+
+def apart_runs(longest: int, deepest: int, *, quick: bool) -> list[tuple[int, ...]]:
+    """Runs over items of roles that go apart: every count of tiles up to `longest` follows every
+    other, and short ones every few of those; and items of one tile, more than twice around the
+    `deepest` ring. `quick`: fewer."""
+    pairs, ones = every(range(1, longest + 1), 2), (1,) * (2 * deepest + 2)
+    return [pairs] if quick else [pairs, every(range(1, 4), 3), every(range(1, 3), 4), ones]
 
 
 @cache

@@ -3,7 +3,8 @@
 * A release in a role whose products read the slot arrives when these are done: it is a commit.
 * A pipeline of TMEM is filled by products: the producer waits for its slot before the first of a
   tile, and commits after the last. Where threads fill it, each warp arrives after the last.
-* A region is handed over once, after the last product: its producer commits, its reader waits.
+* A region is handed over once an item, after the last product: its producer commits, its reader
+  waits. That the producer writes there again after the reader has read follows from other waits.
 * Two roles that touch TMEM and meet at a barrier fence what one did there before the arrival, and
   the other does after the wait (PTX ISA, tcgen05 memory consistency model). A commit fences by
   itself. `thin` leaves out fences that the proof does not need.
@@ -110,13 +111,11 @@ def handed_over(
     return epilogue
 
 
-def given_back(
-    schedule: PipelineSchedule, stream: Stream, epilogue: list[Operation]
-) -> list[Operation]:
-    """The epilogue with the end of the allocation, in the role that reads TMEM last."""
+def given_back(schedule: PipelineSchedule, stream: Stream) -> tuple[Operation, ...]:
+    """The end of the allocation, in the role that reads TMEM last."""
     if stream.role.name != schedule.tmem.owner:
-        return epilogue
-    return [*epilogue, derived(epilogue[-1], "free", "", {"columns": schedule.tmem.allocated})]
+        return ()
+    return (derived(stream.epilogue[-1], "free", "", {"columns": schedule.tmem.allocated}),)
 
 
 def with_fences(

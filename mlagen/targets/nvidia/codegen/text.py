@@ -11,6 +11,7 @@ from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
 from mlagen.codegen.manifest import header
 from mlagen.codegen.templates import Templates
 from mlagen.targets.nvidia.codegen.emit import Emitter
+from mlagen.targets.nvidia.codegen.emit_apart import ApartEmitter
 from mlagen.targets.nvidia.codegen.emit_items import ItemEmitter
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
@@ -24,7 +25,8 @@ def print_streams(
     schedule: PipelineSchedule, templates: Templates, loops: Sequence[Loop]
 ) -> Emitter:
     """The streams as they are printed."""
-    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates, loops)
+    kinds = {"": Emitter, "ahead": ItemEmitter, "apart": ApartEmitter}
+    emitter = kinds[schedule.persistent](schedule, templates, loops)
     for loop in loops:
         emitter.stream(loop)
     return emitter

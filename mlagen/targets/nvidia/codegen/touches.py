@@ -70,6 +70,9 @@ class Touches:
         counts = set(COUNTS)
         kept -= counts
         known = declared | kept | counts | set(LOOP)
+        # Where roles go apart, what begins an item counts its tiles.
+        apart = self.schedule.persistent == "apart"
+        counting = {id(op) for s in self.schedule.streams for op in s.items if apart}
         by_text: dict[tuple[str, ...], Effect] = {}
         for printed, text in texts.items():
             op = printed.op
@@ -101,7 +104,7 @@ class Touches:
             effect = by_text[text]
             written = effect.writes | effect.may
             taken = {str(name) for name in written & kept}
-            if self.schedule.persistent:
+            if self.schedule.persistent and id(op) not in counting:
                 taken |= {TILES} & written
             if taken:
                 raise Refused(

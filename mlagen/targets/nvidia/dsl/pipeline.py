@@ -34,6 +34,11 @@ A block of a *persistent* kernel does one work item after another:
 Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
 last pass of the item before, where tiles past the end would be. So a schedule writes a fetch for a
 later pass once, whichever item the tile belongs to.
+
+Where roles go *apart*, each takes one item after another by itself: what begins an item sets
+`%tiles`, its loop and its epilogue follow, and nothing is ahead. One that feeds others begins the
+next item while they end this one. Slots, phases and tensor memory go on from item to item; what is
+resident is filled once an item, when it was released.
 """
 
 from __future__ import annotations
@@ -56,6 +61,8 @@ from mlagen.targets.nvidia.dsl.tmem import Place, Tmem, TmemRegion
 from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 from mlagen.targets.nvidia.limits import Nvidia
 
+# How blocks take several items: the last pass of one is ahead for the next, or roles go apart.
+Persistent = Literal["", "ahead", "apart"]
 ACQUIRE, NOTHING = "acquire", "pipeline/nothing.ptx.j2"  # a mark in the order
 CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
 
@@ -116,7 +123,7 @@ class PipelineSchedule(ScheduleBase):
     tmem: Tmem
     registers: tuple[NamedRegisters, ...]
     symbol: str  # of the entry
-    persistent: bool = False  # whether a block does one work item after another
+    persistent: Persistent = ""  # "": a block has one work item
     plain: PipelineOrder | None = None
 
     @property
@@ -151,9 +158,10 @@ class PipelineSchedule(ScheduleBase):
 class PipelineSpace:
     """What a pipeline schedule function gets besides the problem. `symbol`: of the entry,
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
-    prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
-    the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
-    by the generated code. `plain`: the loop that the schedule rearranges; the kernel says it."""
+    prologue sets `%items`, how many. "ahead": an operation that seeks (`Operation.ahead`) sets
+    `%coming`, the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items`
+    counted down by the generated code. "apart", with tensor memory: what begins an item sets
+    `%tiles`, one or more. `plain`: the loop that the schedule rearranges; the kernel says it."""
 
     knobs: Knobs
     smem: Smem
@@ -161,7 +169,7 @@ class PipelineSpace:
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
     symbol: str = ""
-    persistent: bool = False
+    persistent: Persistent = ""
     plain: PipelineOrder | None = None
     roles: list[WarpRole] = field(default_factory=list)
 
@@ -365,7 +373,9 @@ def run_pipelined(
     made = PipelineSchedule(
         **said(function, builder, problem, chosen),
         target=target,
-        streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
+        streams=tuple(
+            builder.of_block(role, persistent=bool(space.persistent)) for role in space.roles
+        ),
         smem=space.smem,
         tmem=space.tmem,
         registers=tuple(space.registers.values()),
@@ -395,11 +405,13 @@ def _check_threads(made: PipelineSchedule) -> None:
 def _check_cluster(made: PipelineSchedule) -> None:
     """ScheduleError for what blocks of a CTA cluster cannot be."""
     single = not made.smem.pair and any(stream.role.single for stream in made.streams)
-    if made.blocks > 1 and (made.persistent or single):
+    several = made.persistent and not (made.smem.pair and made.persistent == "apart")
+    if made.blocks > 1 and (several or single):
         what = "a role of one thread" if single else "blocks that do one item after another"
         raise ScheduleError(
             f"{made.name}: {what} in a CTA cluster",
-            hint="blocks of a CTA cluster have one item each, and all threads of a role run it",
+            hint="blocks of a CTA cluster have one item each, and all threads of a role run it; of "
+            "a CTA pair roles may go apart",
         )
 
 
@@ -427,10 +439,15 @@ def _check_tmem(made: PipelineSchedule) -> None:
                 f"lanes",
                 hint="declare the role by `warpgroups`, before those of single warps",
             )
-    if tmem.used and made.persistent:
+    if tmem.used and made.persistent == "ahead":
         raise ScheduleError(
-            f"{made.name}: {tmem.used} columns of TMEM, and blocks that do one item after another",
-            hint="a region is handed over once a block",
+            f"{made.name}: {tmem.used} columns of TMEM, and passes ahead for the next item",
+            hint='a region is handed over once an item where roles go "apart"',
+        )
+    if made.persistent == "apart" and not tmem.handed:
+        raise ScheduleError(
+            f"{made.name}: roles go apart from item to item, and no region of TMEM is handed over",
+            hint='persistent="ahead", where sums are in registers',
         )
     if tmem.used and not tmem.owner:
         raise ScheduleError(

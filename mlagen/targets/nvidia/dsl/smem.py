@@ -73,7 +73,7 @@ class Pipeline:
     depth: int
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
     releases: int  # arrivals that empty a slot: one a releasing warp; 0: there is no such barrier
-    resident: bool = False  # filled once, before the loop, and never released
+    resident: bool = False  # filled once an item; released only where another item follows
     producer_threads: int = 0  # threads that fill a slot; 0: TMA does
     within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
     by_warps: bool = False  # each warp makes rows of its own, and arrives once
@@ -203,9 +203,11 @@ class Smem:
     ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
-        `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a warp of
-        the consumers, or a consumer that knows when the others are done, and its arrivals; without
-        them a slot is filled again where the schedule says so. The order is proved either way.
+        `resident`: once an item, before its loop; where roles go apart from item to item it is
+        released after its last use, else never. `releases`: arrivals that empty a slot, one a warp
+        of the consumers, or a consumer that knows when the others are done, and its arrivals;
+        without them a slot is filled again where the schedule says so. The order is proved either
+        way.
         `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
         pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
         made by one warp, of the same row of the tiles within or of its registers; a warp arrives
@@ -213,8 +215,6 @@ class Smem:
         all": of a CTA cluster each block's producer makes its part of the rows, in all blocks, and
         warps release their slot to all of them.
         """
-        if resident and releases:
-            raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
         if by_warps == "for all" and (self.blocks == 1 or not releases or not producer_threads):
             raise ScheduleError(
                 f"pipeline {name!r} is filled for all blocks of a CTA cluster",
