@@ -325,7 +325,9 @@ class MlaDecodeKind(Kind):
         if takes_items(artifact.manifest):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
-            parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
+            parts |= {"blocks": 2 * gang}
+            if artifact.manifest.target != "sm_100a":  # whose blocks take no parts in
+                parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
         if puts_together(artifact.manifest):
             for n in TOGETHER[1:]:
