@@ -76,10 +76,10 @@ def test_a_release_that_does_not_reach_the_other_block_is_found(made, loops, mon
     """Its feeder would wait for ever; where it counts its own alone, it overwrites what is read."""
     real = Run._release
 
-    def release_here(run, warp, does, tile):
+    def release_here(run, warp, does, event):
         name = does.op.access.target.ring
-        real(run, warp, does, tile)
-        run.releases[(1 - warp.block, name, tile)].pop(warp.actor)
+        real(run, warp, does, event)
+        run.releases[(1 - warp.block, name, event.tile)].pop(warp.actor)
 
     monkeypatch.setattr(Run, "_release", release_here)
     (problem, *_) = prove_pipelines(made, loops, quick=True).violations

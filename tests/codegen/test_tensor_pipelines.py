@@ -108,7 +108,8 @@ CONVERTED = [
     ("(2, 160, 112)", "(2, 168, 112)", "a block of 416 threads has 53248"),
     ("        d.fetch(rows, i + 1)\n        d.look_up_for(rows, i + 2)\n",
      "        d.look_up_for(rows, i + 2)\n        d.fetch(rows, i + 1)\n", "fetch"),
-    ("        copy(rows, i)\n        d.fetch(rows, i + 1)\n",
+    ("        copy(rows, i)\n        d.load_item_queries(feeder, i)\n"
+     "        d.fetch(rows, i + 1)\n",
      "        d.fetch(rows, i + 1)\n        copy(rows, i)\n", "copy"),
     ("        d.load_scales(i + 1)\n", "", "'load_scales' of role softmax is missing"),
     ("        d.load_list(i + 1)\n", "        d.load_scales(i + 1)\n        d.load_list(i + 1)\n",

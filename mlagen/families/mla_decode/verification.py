@@ -55,6 +55,7 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 Array = npt.NDArray[Any]
 NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
 ORDERS_OF_E4M3 = {"sm_90a": HOPPER_E4M3, "sm_100a": OF_E4M3, "gfx950": E4M3_BY_WAVES}
+ONE_TILE = 10  # items of one tile, for two blocks
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
 
@@ -325,7 +326,12 @@ class MlaDecodeKind(Kind):
         if takes_items(artifact.manifest):
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
-            parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
+            if artifact.manifest.target == "sm_100a":
+                # Blocks take no parts in. Items of one tile turn the ring of keys, too.
+                whole |= {"lengths": (*lengths, *(TILE,) * ONE_TILE)}
+                parts |= {"blocks": 2 * gang}
+            else:
+                parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
         if puts_together(artifact.manifest):
             for n in TOGETHER[1:]:
