@@ -179,7 +179,8 @@ class CudaDriver(GpuDriver[Device]):
             getattr(
                 api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[spec.swizzle_bytes]}"
             ),
-            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            # Of 256 bytes: decode that reads its cache from DRAM takes 5 to 7 % longer on an H200.
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)

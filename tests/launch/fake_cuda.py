@@ -47,7 +47,7 @@ class FakeApi:
     CUtensorMapDataType = names("CU_TENSOR_MAP_DATA_TYPE_BFLOAT16", "CU_TENSOR_MAP_DATA_TYPE_UINT8")
     CUtensorMapInterleave = names("CU_TENSOR_MAP_INTERLEAVE_NONE")
     CUtensorMapSwizzle = names("CU_TENSOR_MAP_SWIZZLE_NONE", "CU_TENSOR_MAP_SWIZZLE_128B")
-    CUtensorMapL2promotion = names("CU_TENSOR_MAP_L2_PROMOTION_L2_256B")
+    CUtensorMapL2promotion = names("CU_TENSOR_MAP_L2_PROMOTION_L2_128B")
     CUtensorMapFloatOOBfill = names("CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE")
     CUlaunchAttributeID = names("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")
     CUlaunchConfig = SimpleNamespace

@@ -105,7 +105,7 @@ def test_the_driver_is_told_what_the_manifest_says(api: FakeApi, torch: SimpleNa
         [1, 1],
         "CU_TENSOR_MAP_INTERLEAVE_NONE",
         "CU_TENSOR_MAP_SWIZZLE_128B",
-        "CU_TENSOR_MAP_L2_PROMOTION_L2_256B",
+        "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
         "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
     )
 
