@@ -141,9 +141,8 @@ def plan_mla_decode(
 
 
 def _decode(
-    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str = "causal",
-    kv_scale: float = 1.0, q_scale: float = 1.0, kv_scales: Any = None, q_scales: Any = None,
-    compute: str = "bf16",
+    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None, compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
     shape = q.shape
     if len(shape) != 4:
@@ -162,9 +161,9 @@ def _decode(
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
-    partial_o: Any, partial_lse: Any, arrivals: Any, q_len: int, scale: float,
-    mask: str = "causal", kv_scale: float = 1.0, q_scale: float = 1.0, kv_scales: Any = None,
-    q_scales: Any = None, compute: str = "bf16",
+    partial_o: Any, partial_lse: Any, arrivals: Any, q_len: int, scale: float, mask: str,
+    kv_scale: float, q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+    compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
     call = decode_call(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
@@ -199,9 +198,8 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
-# What has its default at the end of a call is not made an object of Python again, 0.2 us each.
-_NUMBERS = "float scale, str mask='causal', float kv_scale=1.0, float q_scale=1.0, "
-_NUMBERS += "Tensor? kv_scales=None, Tensor? q_scales=None, str compute='bf16'"
+_NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
+_NUMBERS += "Tensor? q_scales=None, str compute='bf16'"
 # Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
 _LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
 
