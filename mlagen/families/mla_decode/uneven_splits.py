@@ -3,8 +3,8 @@
 Equal splits of equal sequences leave SMs idle in the last round: 128 items on 74 CTA pairs take two
 rounds, for 1.73. So all tiles are put on one line, as for persistent blocks, and cut where a share
 ends; pieces are items that start longest first. That is taken where the estimate says that they end
-earlier than the best equal splits, with what each further item and the merge cost. Of a B200, and
-on an H200 of blocks of 64 rows over bf16: nothing else was tried.
+earlier than the best equal splits, with what each further item and the merge cost. On an H200 that
+is of blocks of 64 rows over bf16, where there are more row blocks than SMs: others were not timed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def uneven_ends(
     """Tiles after each sequence's first at which its pieces but the last end; None where `counts`
     equal splits are estimated to end earlier, or sequences have different numbers of row blocks."""
     gang = int(row_blocks.max(initial=0))
-    if not _tried(config, unit) or not gang or np.any(row_blocks != gang) or not tiles.any():
+    if not gang or np.any(row_blocks != gang) or not tiles.any():
+        return None
+    if not _timed(config, unit, int(row_blocks.sum())):
         return None
     gangs, lengths, costs = unit.blocks // gang, tiles.tolist(), costs_of(config, unit)
     if unit.target == "sm_90a":  # a beginning is in all choices
@@ -54,8 +56,8 @@ def uneven_ends(
     return best
 
 
-def _tried(config: MlaDecodeConfig, unit: Unit) -> bool:
-    """Whether calls of this unit were looked at."""
+def _timed(config: MlaDecodeConfig, unit: Unit, row_blocks: int) -> bool:
+    """Whether calls like this one were timed, or are predicted."""
     if unit.target == "sm_90a":
-        return not unit.few and config.cache_dtype == "bf16"
+        return not unit.few and config.cache_dtype == "bf16" and row_blocks > unit.blocks
     return unit.target == "sm_100a"
