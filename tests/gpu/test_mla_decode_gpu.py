@@ -250,7 +250,7 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
 
 
 def test_pieces_of_different_lengths() -> None:
-    """Sequences that the plan cuts where an SM's share ends: both oracles, equal bits under load."""
+    """Sequences that the plan cuts where a share ends: both oracles, equal bits under load."""
     kernel = built(num_heads=128)
     inputs = mla_decode_inputs(kernel.config, lengths=(2048,) * 80, data="realistic", seed=6)
     plan = poisoned(kernel.plan(inputs.cache_lengths))
