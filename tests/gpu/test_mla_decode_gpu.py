@@ -249,6 +249,17 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
     bits_under_load(kernel, inputs, split_keys=1024)
 
 
+def test_pieces_of_different_lengths() -> None:
+    """Sequences that the plan cuts where a share ends: both oracles, equal bits under load."""
+    kernel = built(num_heads=128)
+    inputs = mla_decode_inputs(kernel.config, lengths=(2048,) * 80, data="realistic", seed=6)
+    plan = poisoned(kernel.plan(inputs.cache_lengths))
+    assert len({len(own) for own in plan.splits}) > 1
+    out, lse = launched(kernel, inputs, plan)
+    passes(inputs, out, lse, heads=[0, 64, 127], splits=plan.splits)
+    bits_under_load(kernel, inputs)
+
+
 def test_fixed_splits_are_batch_invariant() -> None:
     """A sequence alone and among others: the same bits, O and LSE, split or not."""
     kernel = built(num_heads=16)

@@ -1,4 +1,7 @@
-"""Plans for a B200: row blocks of CTA pairs, costs, and splits of different lengths."""
+"""Plans for a B200: row blocks of CTA pairs, costs, and splits of different lengths, which a Hopper
+GPU has too."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,10 +71,19 @@ def test_sequences_without_new_tokens():
     assert not len(work.items) and not work.slots
 
 
-def test_a_hopper_gpu_has_none():
-    tiles, row_blocks = np.full(128, 128), np.full(128, 2)
-    counts = np.ones(128, np.int64)
-    assert uneven_ends(MlaDecodeConfig(128), tiles, row_blocks, HOPPER, counts) is None
+def test_uneven_splits_of_a_hopper_gpu():
+    """Of blocks of 64 rows over bf16, where equal splits leave SMs idle for long enough."""
+    config, few = MlaDecodeConfig(128), replace(HOPPER, few=True)
+    work = plan_work(config, [4096] * 100)
+    assert len({len(own) for own in work.splits}) > 1 and len(work.merges)
+    found = owners(config, work, [4096] * 100, [1] * 100)
+    assert len(found) == 100 * 128 * (4096 // TILE + 3)
+    assert not plan_work(config, [8192] * 128).slots
+    stored = MlaDecodeConfig(128, cache_dtype="fp8_e4m3")
+    tiles, ones = np.full(200, 64), np.ones(200, np.int64)
+    assert uneven_ends(MlaDecodeConfig(16), tiles, ones, HOPPER, ones) is not None
+    assert uneven_ends(MlaDecodeConfig(16), tiles, ones, few, ones) is None
+    assert uneven_ends(stored, tiles, 2 * ones, HOPPER, ones) is None
 
 
 @pytest.mark.parametrize(

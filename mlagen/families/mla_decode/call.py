@@ -20,6 +20,10 @@ class DecodeCall(NamedTuple):
     lse: Any
     checked: bool
 
+    def of(self, plan: Any) -> DecodeCall:
+        """The same with this plan. `_replace` takes twice as long."""
+        return DecodeCall(self.tensors, self.scales, plan, self.out, self.lse, self.checked)
+
 
 def decode_call(
     q: Any,

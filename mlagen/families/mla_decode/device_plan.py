@@ -114,7 +114,11 @@ class MlaDecodePlan(PlanTensors):
         ConfigError for another plan's."""
         if call.plan is not None and call.plan is not self:
             raise ConfigError("plan.run(.., plan=..): the plan is the one whose `run` is called")
-        return self.call(call._replace(plan=self))
+        return self.enqueue(call)
+
+    def enqueue(self, call: DecodeCall) -> tuple[Any, Any]:
+        """The same with all arguments together."""
+        return self.call(call.of(self))
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:

@@ -12,6 +12,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from mlagen.attention.latent.operator_kernels import kernel_for
 from mlagen.attention.latent.torch_operator import registered
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.call import decode_call
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
@@ -144,15 +145,18 @@ def _decode(
     q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
     q_scale: float, kv_scales: Any = None, q_scales: Any = None, compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
-    if len(q.shape) != 4:
+    shape = q.shape
+    if len(shape) != 4:
         raise ConfigError(
-            f"q has shape {tuple(q.shape)}: packed queries need a plan",
+            f"q has shape {tuple(shape)}: packed queries need a plan",
             hint="plan_mla_decode(.., q_lens=..) makes it",
         )
-    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1], compute=compute)
-    return kernel(
-        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-        kv_scales=kv_scales, q_scales=q_scales,
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=shape[1], compute=compute)
+    return kernel.enqueue(
+        decode_call(
+            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+            kv_scales=kv_scales, q_scales=q_scales,
+        )
     )  # fmt: skip
 
 
@@ -162,20 +166,21 @@ def _planned(
     kv_scale: float, q_scale: float, kv_scales: Any = None, q_scales: Any = None,
     compute: str = "bf16",
 ) -> tuple[Any, Any]:  # fmt: skip
-    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len, compute=compute)
-    known = _PLANS.get(items.data_ptr())
-    plan: PlanTensors
-    if known and known.config is kernel.config and _is_of(known, partial_o, partial_lse):
-        plan = known
-    else:
-        plan = PlanTensors(
-            kernel.config, lengths.shape[0], q.shape[0] if len(q.shape) == 3 else None, items,
-            merges, partial_o, partial_lse, shares=shares, arrivals=arrivals,
-        )  # fmt: skip
-    return kernel(
+    call = decode_call(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-        kv_scales=kv_scales, q_scales=q_scales, plan=plan,
+        kv_scales=kv_scales, q_scales=q_scales,
     )  # fmt: skip
+    known = _PLANS.get(items.data_ptr())
+    if known is not None and _is_of(known, partial_o, partial_lse):
+        config = known.config
+        if config.q_len == q_len and config.mask == mask and config.compute == compute:
+            return known.enqueue(call)
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len, compute=compute)
+    plan = PlanTensors(
+        kernel.config, lengths.shape[0], q.shape[0] if len(q.shape) == 3 else None, items,
+        merges, partial_o, partial_lse, shares=shares, arrivals=arrivals,
+    )  # fmt: skip
+    return kernel.enqueue(call.of(plan))
 
 
 def _is_of(plan: MlaDecodePlan, partial_o: Any, partial_lse: Any) -> bool:
