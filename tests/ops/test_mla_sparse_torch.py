@@ -159,9 +159,10 @@ def test_fake_kernels_and_schemas(torch: Torch) -> None:
     """Shapes as the kernels make them; schemas name as many arguments as functions take."""
     import inspect
 
+    from mlagen.attention.latent import torch_operator
     from mlagen.families.mla_sparse import torch_operators as operators
 
-    fakes, schemas = torch.module.fakes, operators._LIBRARY.schemas
+    fakes, schemas = torch.module.fakes, torch_operator._LIBRARY.schemas
     for name, inputs, function in (
         ("mla_sparse_prefill", prefill_inputs(), operators._prefill),
         ("mla_sparse_decode", decode_inputs(q_len=2), operators._decode),
