@@ -15,6 +15,7 @@ latency.
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
 from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS, KeysInRegisters
+from mlagen.attention.latent.sm_90a.scaled_sums import ScaledSums, has_scaled_sums
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 
@@ -30,12 +31,18 @@ def keys_in_registers(k, s, stored, operations, rope_last):
         s.smem.tile(f"V{n}", "cache", rows=64, row_bytes=128, slots=1)
     for n in range(k.d_qk // 64):
         s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
-    s.smem.room("P", 128 * heads)
+    ways = ("sums", "numbers") if has_scaled_sums(stored) else ("numbers",)
+    scaled = s.choice("scales", *ways, comment="what scales of columns multiply")
+    sums = scaled == "sums"
+    s.smem.room("P", 128 * heads * (stored.blocks if sums else 1))
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
+    if sums:
+        s.smem.room("of queries", 4 * heads)  # what c is multiplied by
+        s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
 
     most = 4 if k.dtype == "bf16" else 2  # beside e4m3 queries ptxas needs more registers
-    scales = stored.held_scales > most  # and few registers are left
-    products = s.choice("products", *((1, 2) if scales else (2, 1)),
+    many = stored.held_scales > most  # scales, and few registers are left
+    products = s.choice("products", *((1, 2) if many else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
     ways = ((1, 0) if rope_last else (0, 1)) if stored.rope else (0,)
     rope_last = s.choice("rope_last", *ways,
@@ -44,7 +51,9 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
-    d = operations(k, s, math, KeysInRegisters, products=products)
+    if sums:
+        s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
+    d = operations(k, s, math, ScaledSums if sums else KeysInRegisters, products=products)
 
     with prologue(math):
         d.setup()
@@ -75,13 +84,16 @@ def keys_in_registers(k, s, stored, operations, rope_last):
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
             d.convert(i + 1, box)
+            d.add_group(i + 1, before=box)
             d.store_values(i + 1, box)
             d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
         if rope_last:
             d.fetch_after(i + 1, first)
+        d.add_group(i + 1, before=None)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)
     with epilogue(math):
         d.store_sum()
+        d.undo()
         d.finish()
