@@ -31,7 +31,8 @@ E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 FP32 = np.dtype(np.float32)
 ELEMENT_TYPES = {"bf16": BF16, "fp8_e4m3": E4M3, "fp32": FP32}  # as problems call them
 
-E4M3_BITS, BF16_BITS, F16_BITS, FP32_BITS = 4, 8, 11, 24  # of the significand, the implicit one included
+# Of the significand, the implicit one included.
+E4M3_BITS, BF16_BITS, F16_BITS, FP32_BITS = 4, 8, 11, 24
 # Half of the spacing at 1: the largest relative error of one rounding.
 U_E4M3, U_BF16, U_FP32 = 2.0**-E4M3_BITS, 2.0**-BF16_BITS, 2.0**-FP32_BITS
 U_F16 = 2.0**-F16_BITS

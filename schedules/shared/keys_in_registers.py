@@ -16,6 +16,7 @@ from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
 from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS, KeysInRegisters
 from mlagen.attention.latent.sm_90a.scaled_sums import ScaledSums, has_scaled_sums
+from mlagen.attention.latent.sm_90a.whole_rows import BARRIERS, ROOM, WholeRows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 
@@ -39,12 +40,17 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     if sums:
         s.smem.room("of queries", 4 * heads)  # what c is multiplied by
         s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
+    ways = ("bulk", "loads") if sums else ("loads",)
+    whole = s.choice("rows_by", *ways, comment="what fetches rows") == "bulk"
+    if whole:
+        s.smem.room("rows", ROOM)  # half of a tile's
+        s.smem.room("arrivals of rows", BARRIERS)
 
     most = 4 if k.dtype == "bf16" else 2  # beside e4m3 queries ptxas needs more registers
     many = stored.held_scales > most  # scales, and few registers are left
     products = s.choice("products", *((1, 2) if many else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
-    ways = ((1, 0) if rope_last else (0, 1)) if stored.rope else (0,)
+    ways = ((1, 0) if rope_last else (0, 1)) if stored.rope and not whole else (0,)
     rope_last = s.choice("rope_last", *ways,
                          comment="columns of bf16 are loaded after all others")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
@@ -53,7 +59,8 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
     if sums:
         s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
-    d = operations(k, s, math, ScaledSums if sums else KeysInRegisters, products=products)
+    kind = WholeRows if whole else ScaledSums if sums else KeysInRegisters
+    d = operations(k, s, math, kind, products=products)
 
     with prologue(math):
         d.setup()
@@ -65,6 +72,7 @@ def keys_in_registers(k, s, stored, operations, rope_last):
         d.rescale(i)
         d.pv_of(i, 0)
         d.load_queries(i + 1)
+        d.take_second(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
         d.convert(i + 1, first)
@@ -90,6 +98,7 @@ def keys_in_registers(k, s, stored, operations, rope_last):
             d.qk_of(i + 1, box)
         if rope_last:
             d.fetch_after(i + 1, first)
+        d.take_first(i + 1)
         d.add_group(i + 1, before=None)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)

@@ -142,7 +142,7 @@ class KeysInRegisters(KeysAsRows):
         """Load the first tile's numbers, and what rows the second one has."""
         self._record(
             "fetch_first", None, every=[self._numbers(box) for box in self.boxes],
-            defines=tuple(Value(self._raw(box)) for box in self.boxes),
+            defines=tuple(Value(name) for box in self.boxes for name in self._raw(box)),
         )  # fmt: skip
 
     def locate(self, tile: Tile) -> None:
@@ -153,7 +153,7 @@ class KeysInRegisters(KeysAsRows):
         """Load 64 columns of the tile after `tile`, in the place of its own."""
         self._record(
             "fetch", tile, of=str(box), template="fetch_box", numbers=self._numbers(box),
-            defines=(Value(self._raw(box)),),
+            defines=tuple(Value(name) for name in self._raw(box)),
         )  # fmt: skip
 
     def fetch_scales(self, tile: Tile) -> None:
@@ -173,6 +173,12 @@ class KeysInRegisters(KeysAsRows):
         assert self.stored
         return self.stored.scales != "none" and self.stored.scales_at is None
 
+    def take_second(self, tile: Tile) -> None:
+        """Where rows are fetched whole, take a part of them; here loads are on their way."""
+
+    def take_first(self, tile: Tile) -> None:
+        """The same, of the others."""
+
     def look_ahead(self, tile: Tile, *, when: bool) -> None:
         """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
         if when:
@@ -186,7 +192,7 @@ class KeysInRegisters(KeysAsRows):
         self._record(
             "convert", tile, of=str(box), numbers=self._numbers(box), box=box,
             template="fragments" if self.converted(box) else "order_fragments",
-            a=self._operands(box), uses=(Value(self._raw(box)),),
+            a=self._operands(box), uses=tuple(Value(name) for name in self._raw(box)),
             defines=(Value(self._operand(box)),),
         )  # fmt: skip
 
@@ -253,8 +259,9 @@ class KeysInRegisters(KeysAsRows):
             "narrow": self.converted(box),
         }  # fmt: skip
 
-    def _raw(self, box: int) -> str:
-        return f"raw {box}"
+    def _raw(self, box: int) -> tuple[str, ...]:
+        """What the numbers of 64 columns are called."""
+        return (f"raw {box}",)
 
     def _operand(self, box: int) -> str:
         """What operand A of 64 columns is called."""

@@ -11,6 +11,7 @@ from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.scaled_sums import OWN_TEMPLATES
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.attention.latent.sm_90a.whole_rows import OWN_TEMPLATES as OF_WHOLE_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -78,6 +79,8 @@ BY_SCALED_SUMS = {
 
 def _by_keys(kind: type[KeysAsRows]) -> dict[str, str]:
     """Templates of operations of that kind."""
+    if kind.whole_rows:
+        return {**BY_SCALED_SUMS, **_templates("whole_rows", *OF_WHOLE_ROWS)}
     if kind.scaled_sums:
         return BY_SCALED_SUMS
     return BY_HELD_KEYS if kind.held else BY_KEYS
