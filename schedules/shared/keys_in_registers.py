@@ -16,14 +16,14 @@ from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
 from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS, KeysInRegisters
 from mlagen.attention.latent.sm_90a.scaled_sums import ScaledSums, has_scaled_sums
-from mlagen.attention.latent.sm_90a.whole_rows import BARRIERS, ROOM, WholeRows
+from mlagen.attention.latent.sm_90a.whole_rows import BARRIERS, ROOM, LoadsToo, WholeRows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def keys_in_registers(k, s, stored, operations, rope_last):
-    """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`;
-    `rope_last`: the knob's default."""
+def keys_in_registers(k, s, stored, operations, decode):
+    """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`; `decode`:
+    whether a query's keys are split, so that a grid may have few blocks."""
     math = s.role("math", warpgroups=1, registers=248)
     heads = query_rows(k, stored)
 
@@ -40,17 +40,20 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     if sums:
         s.smem.room("of queries", 4 * heads)  # what c is multiplied by
         s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
-    ways = ("bulk", "loads") if sums else ("loads",)
-    whole = s.choice("rows_by", *ways, comment="what fetches rows") == "bulk"
+    ways = ("loads", "bulk") if sums else ("loads",)
+    if sums and decode:
+        ways = ("either", "bulk", "loads")
+    rows_by = s.choice("rows_by", *ways, comment="what fetches rows")
+    whole = rows_by != "loads"
     if whole:
         s.smem.room("rows", ROOM)  # half of a tile's
         s.smem.room("arrivals of rows", BARRIERS)
 
     most = 4 if k.dtype == "bf16" else 2  # beside e4m3 queries ptxas needs more registers
     many = stored.held_scales > most  # scales, and few registers are left
-    products = s.choice("products", *((1, 2) if many else (2, 1)),
+    products = s.choice("products", *((1, 2) if many or whole else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
-    ways = ((1, 0) if rope_last else (0, 1)) if stored.rope and not whole else (0,)
+    ways = ((1, 0) if decode else (0, 1)) if stored.rope and not whole else (0,)
     rope_last = s.choice("rope_last", *ways,
                          comment="columns of bf16 are loaded after all others")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
@@ -59,7 +62,8 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
     if sums:
         s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
-    kind = WholeRows if whole else ScaledSums if sums else KeysInRegisters
+    of_rows = {"either": LoadsToo, "bulk": WholeRows}
+    kind = of_rows[rows_by] if whole else ScaledSums if sums else KeysInRegisters
     d = operations(k, s, math, kind, products=products)
 
     with prologue(math):

@@ -182,6 +182,7 @@ class MlaSparseTrial(Trial):
             **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
             "empty_lse": EMPTY_LSE, "together": self.given.together * (self.given.together > 1),
         }  # fmt: skip
+        numbers["bulk"] = (inputs.batch + self.given.splits) % 2  # both are right
         blocks = {
             "units": units, "blocks": slots if decode else min(self.given.blocks, units),
             "splits": self.given.splits,

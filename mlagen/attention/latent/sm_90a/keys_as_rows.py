@@ -62,6 +62,7 @@ class KeysAsRows:
     held = False  # whether scores take keys from registers
     scaled_sums = False  # whether scales of columns multiply sums
     whole_rows = False  # whether rows are fetched whole
+    loads_too = False  # or loaded, as the kernel's argument says
     parts: Parts | None = None  # that blocks put together
     slots = 1  # tiles of keys in SMEM
 
@@ -94,7 +95,8 @@ class KeysAsRows:
             "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "seen": (),
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR), "slots": self.slots,
             "parts": self.parts, "item_rows": k.num_heads, "looks_ahead": self.looks_ahead,
-            "scaled_sums": self.scaled_sums, "whole_rows": self.whole_rows, "values_of": "bf16",
+            "scaled_sums": self.scaled_sums, "loads_too": self.loads_too,
+            "whole_rows": self.whole_rows, "values_of": "bf16",
             "parts_a_weight": k.d_v // COLUMNS,
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),

@@ -179,7 +179,9 @@ def decode_by_keys(
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
-        decode_signature(k, math.threads, rows=rows, resident=2, together=True),
+        decode_signature(
+            k, math.threads, rows=rows, resident=2, together=True, bulk=kind.loads_too
+        ),
         DECODE_SYMBOL,
         templates=_by_keys(kind),
         registers=(
