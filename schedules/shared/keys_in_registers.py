@@ -10,6 +10,10 @@ latency.
 | O^T += V(i)^T P(i)^T, its other half                                                          |
 | 64 columns after another, where V(i) is done with: numbers -> bf16, V(i+1) -> SMEM, load      |
 | tile i+2, S^T += K(i+1) Q^T                                                                   |
+
+Rows of 656 bytes become f16: their scales multiply sums of columns, and P. Where rows are fetched
+whole they come to SMEM half a tile at a time: second keys are taken before the 64 columns of tile
+i+1, first keys of tile i+2 after them.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
@@ -18,6 +22,26 @@ from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS,
 from mlagen.attention.latent.sm_90a.scaled_sums import ScaledSums, has_scaled_sums
 from mlagen.attention.latent.sm_90a.whole_rows import BARRIERS, ROOM, LoadsToo, WholeRows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
+
+
+def kind_of_sums(s, stored, heads, decode):
+    """What computes and fetches, by two knobs, and the SMEM that it needs besides tiles."""
+    able = has_scaled_sums(stored)
+    scales = s.choice("scales", *(("sums", "numbers") if able else ("numbers",)),
+                      comment="what scales of columns multiply")  # fmt: skip
+    sums, ways = scales == "sums", ("either", "bulk", "loads") if decode else ("loads", "bulk")
+    rows_by = s.choice("rows_by", *(ways if sums else ("loads",)), comment="what fetches rows")
+    s.smem.room("P", 128 * heads * (stored.blocks if sums else 1))  # first: aligned as tiles are
+    s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
+    if sums:
+        s.smem.room("of queries", 4 * heads)  # what c is multiplied by
+        s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
+        s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
+    if rows_by != "loads":
+        s.smem.room("rows", ROOM)  # half of a tile's
+        s.smem.room("arrivals of rows", BARRIERS)
+    fetching = {"either": LoadsToo, "bulk": WholeRows, "loads": ScaledSums}
+    return fetching[rows_by] if sums else KeysInRegisters
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
@@ -32,38 +56,20 @@ def keys_in_registers(k, s, stored, operations, decode):
         s.smem.tile(f"V{n}", "cache", rows=64, row_bytes=128, slots=1)
     for n in range(k.d_qk // 64):
         s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
-    ways = ("sums", "numbers") if has_scaled_sums(stored) else ("numbers",)
-    scaled = s.choice("scales", *ways, comment="what scales of columns multiply")
-    sums = scaled == "sums"
-    s.smem.room("P", 128 * heads * (stored.blocks if sums else 1))
-    s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
-    if sums:
-        s.smem.room("of queries", 4 * heads)  # what c is multiplied by
-        s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
-    ways = ("loads", "bulk") if sums else ("loads",)
-    if sums and decode:
-        ways = ("either", "bulk", "loads")
-    rows_by = s.choice("rows_by", *ways, comment="what fetches rows")
-    whole = rows_by != "loads"
-    if whole:
-        s.smem.room("rows", ROOM)  # half of a tile's
-        s.smem.room("arrivals of rows", BARRIERS)
+    kind = kind_of_sums(s, stored, heads, decode)
 
     most = 4 if k.dtype == "bf16" else 2  # beside e4m3 queries ptxas needs more registers
     many = stored.held_scales > most  # scales, and few registers are left
-    products = s.choice("products", *((1, 2) if many or whole else (2, 1)),
+    products = s.choice("products", *((1, 2) if many or kind.whole_rows else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
-    ways = ((1, 0) if decode else (0, 1)) if stored.rope and not whole else (0,)
+    loads = kind.loads_too or not kind.whole_rows
+    ways = ((1, 0) if decode else (0, 1)) if stored.rope and loads else (0,)
     rope_last = s.choice("rope_last", *ways,
                          comment="columns of bf16 are loaded after all others")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
-    if sums:
-        s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
-    of_rows = {"either": LoadsToo, "bulk": WholeRows}
-    kind = of_rows[rows_by] if whole else ScaledSums if sums else KeysInRegisters
     d = operations(k, s, math, kind, products=products)
 
     with prologue(math):
