@@ -23,7 +23,7 @@ def mla_sparse_decode_sm90(k, s):
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:
-        keys_as_rows(k, s, row_form(k), decode_by_keys, True)  # rope last
+        keys_as_rows(k, s, row_form(k), decode_by_keys, True)
     else:
         stored = row_form(k)
         # What ptxas spills else: with scales in the rows wider pieces, or narrower ones; for CTA

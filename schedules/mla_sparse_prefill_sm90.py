@@ -24,7 +24,7 @@ def mla_sparse_prefill_sm90(k, s):
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:
-        keys_as_rows(k, s, row_form(k), prefill_by_keys, False)  # rope not last
+        keys_as_rows(k, s, row_form(k), prefill_by_keys, False)
     else:
         stored = row_form(k)
         queries_as_rows(k, s, stored, prefill_by_queries, not stored, (2, 1))

@@ -31,11 +31,14 @@ E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 FP32 = np.dtype(np.float32)
 ELEMENT_TYPES = {"bf16": BF16, "fp8_e4m3": E4M3, "fp32": FP32}  # as problems call them
 
-E4M3_BITS, BF16_BITS, FP32_BITS = 4, 8, 24  # of the significand, the implicit one included
+# Of the significand, the implicit one included.
+E4M3_BITS, BF16_BITS, F16_BITS, FP32_BITS = 4, 8, 11, 24
 # Half of the spacing at 1: the largest relative error of one rounding.
 U_E4M3, U_BF16, U_FP32 = 2.0**-E4M3_BITS, 2.0**-BF16_BITS, 2.0**-FP32_BITS
+U_F16 = 2.0**-F16_BITS
 # e4m3fn (OCP 8-bit floating point 1.0): smallest normal, and the spacing below it.
 E4M3_NORMAL, E4M3_STEP = 2.0**-6, 2.0**-9
+F16_NORMAL, F16_STEP = 2.0**-14, 2.0**-24  # the same of f16 (IEEE 754 binary16)
 SMALLEST_NORMAL = 2.0**-126  # of fp32 and of bf16; what is smaller is flushed
 
 # v_exp_f32 and v_rcp_f32 are accurate to 1 ulp (AMD's ISA documents), at most 2^-23 of the result.
@@ -66,7 +69,16 @@ def round_bf16(x: Floats) -> Floats:
 
     Veltkamp's splitting: exact for |x| < 2^970; overflow and denormals are not modelled.
     """
-    shifted = x * (2.0 ** (53 - BF16_BITS) + 1.0)
+    return _rounded(x, BF16_BITS)
+
+
+def round_f16(x: Floats) -> Floats:
+    """`x` rounded to the 11 significant bits of f16, in the same way."""
+    return _rounded(x, F16_BITS)
+
+
+def _rounded(x: Floats, bits: int) -> Floats:
+    shifted = x * (2.0 ** (53 - bits) + 1.0)
     return shifted - (shifted - x)
 
 

@@ -17,15 +17,15 @@ from mlagen.schedules.shared.keys_in_registers import keys_in_registers
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def keys_as_rows(k, s, stored, operations, rope_last):
+def keys_as_rows(k, s, stored, operations, decode):
     """The schedule of `operations(k, s, math, kind)` for rows of the form `stored`; None: bf16.
-    `rope_last`: as keys in registers take it."""
+    `decode`: as keys in registers take it."""
     heads = query_rows(k, stored)
     if stored and heads <= 16:
         held = s.choice("keys_from", "registers", "smem",
                         comment="where scores take keys from")  # fmt: skip
         if held == "registers":
-            keys_in_registers(k, s, stored, operations, rope_last)
+            keys_in_registers(k, s, stored, operations, decode)
             return
     math = s.role("math", warpgroups=1, registers=248)
 

@@ -15,11 +15,12 @@ from mlagen.targets.nvidia.codegen.thin import plan
 FORMS = [
     ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(16, rows="e4m3")),
     ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(16, rows="v32")),
+    ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32")),
     ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(16, d_qk=512, rows="model1")),
 ]
 
 
-@pytest.fixture(params=FORMS, ids=lambda form: form[1].rows)
+@pytest.fixture(params=FORMS, ids=lambda form: f"{form[0]} {form[1].rows}")
 def made(request):
     name, problem = request.param
     return load(name, None).build(problem, {})

@@ -50,7 +50,7 @@ def right(inputs: Any, outputs: Any, splits: int = 1) -> None:
     config = inputs.config
     order = SEESAW if config.num_heads > 32 else KEYS_AS_ROWS
     if config.num_heads <= 16 and config.rows != "bf16":
-        order = keys_in_registers(config.d_qk)
+        order = keys_in_registers(config.d_qk, 128 if config.rows == "v32" else 0)
     starts = MlaSparseTrial(SplitInputs(inputs, splits)).splits
     found = {name: to_host(x) for name, x in zip(names, outputs, strict=True)}
     for name, compared in compare_outputs(

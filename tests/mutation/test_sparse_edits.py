@@ -35,7 +35,7 @@ EVERYWHERE = {
         r"setp\.lt\.u32 (%there, %place\d, %number;)", r"setp.le.u32 \1", WRONG
     ),
     "no room between pages": (r"add\.u64 (%src\d?), %src\d?, %page;", "", WRONG),
-    "O keeps its scale": (r"mul\.rn\.f32 (%o\d+), %o\d+, %alpha\d;", "", WRONG),
+    "O keeps its scale": (r"mul\.rn\.f32 (%o\d+), %o\d+, %(alpha\d|both\S*);", "", WRONG),
     "the row sum keeps its scale": (r"mul\.rn\.f32 (%l\d), %l\d, %alpha\d;", "", WRONG),
 }  # fmt: skip
 CONVERTED = {

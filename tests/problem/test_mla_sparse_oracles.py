@@ -182,8 +182,8 @@ def test_repeated_rows_round_alike(monkeypatch):
     assert_honest(call)
     assert_honest(call, "nearest")
 
-    def apart(parts, tile):
-        keys = listed(parts, tile)
+    def apart(parts, tile, **more):
+        keys = listed(parts, tile, **more)
         return replace(keys, kernel=replace(keys.kernel, rows=None))
 
     monkeypatch.setattr(expected_module, "listed", apart)

@@ -7,7 +7,8 @@ maximum that moves at once (`latent.walk`). The bound, with w the softmax weight
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
   (`formats`), in which copies of a row are one: the same number is rounded in the same way. Where
   rows have scales P_j is multiplied by its row's first, in fp32. In e4m3 |e_j| <= 2^-4, and where
-  P_j is no normal number it moves by half of their step at most, and not by more than itself. Many
+  P_j is no normal number it moves by half of their step at most, and not by more than itself. In
+  f16, where scales of columns multiply it, |e_j| <= 2^-11, and below the normal range a step. Many
   of these become 0 alike: so their errors are not taken for independent.
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
@@ -29,6 +30,7 @@ from mlagen.attention.latent.arithmetic import DIVISION, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.cut_sums import largest_terms
 from mlagen.attention.latent.order import D_V, Order
+from mlagen.attention.latent.scaled_columns import exact_groups
 from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
 from mlagen.attention.latent.weights import smallest_error
 from mlagen.problem.formats import (
@@ -37,6 +39,7 @@ from mlagen.problem.formats import (
     SMALLEST_NORMAL,
     U_BF16,
     U_E4M3,
+    U_F16,
     U_FP32,
     Floats,
 )
@@ -83,6 +86,8 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     bound *= (1.0 + (U_E4M3 if order.bias else U_BF16)) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
     most = max(abs_v.max(), np.abs(stored).max())
+    if keys.of_columns is not None:
+        most = max(most, keys.of_columns.max())
     flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + most)
     bound += np.where(reach[:, None] > 0, flushed, 0.0)
 
@@ -102,6 +107,13 @@ def _stored_error(
 ) -> Floats:
     """What the rounding of P moves O by, [rows, columns]. `scale` [rows]: exp2(M) of the last M
     among `weights` [rows, keys]."""
+    if keys.of_columns is not None:
+        return np.concatenate([
+            U_F16 * np.minimum(weights @ np.abs(part), factor * _spread(weights, part, keys))
+            + U_FP32 * weights @ np.abs(part)
+            + of_keys.small(weights * of_keys.scales, scale[:, None]) @ np.abs(numbers)
+            for part, numbers, of_keys in exact_groups(keys.stored[:, :D_V], keys.of_columns, order)
+        ], axis=1)  # fmt: skip
     v, weights = keys.stored[:, :D_V], weights * keys.scales
     unit, small = U_BF16, np.zeros(weights.shape)
     if order.bias:

@@ -28,7 +28,9 @@ class Order:
     rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
     scores times the power of two above their row's scale, or 2^LEAST_POWER. `kept`: bits that a
     step keeps of its largest term and of its sum, where these are few: then the rounding oracle
-    follows its cuts (`latent.cut_sums`); 0: it bounds them.
+    follows its cuts (`latent.cut_sums`); 0: it bounds them. `scaled_columns`: so many columns share
+    a scale that multiplies their sum, not each number, and P, which is rounded to f16 for them
+    (`latent.scaled_columns`); 0: numbers are multiplied, or none has a scale.
     """
 
     tile: int
@@ -41,6 +43,7 @@ class Order:
     serial: bool = False
     running: bool = False
     kept: int = 0
+    scaled_columns: int = 0
 
     @property
     def behind(self) -> int:
@@ -63,6 +66,17 @@ class Order:
         return [
             64 * box + 16 * q + 4 * j + n
             for box in self.boxes for j in range(4) for q in range(4) for n in range(4)
+        ]  # fmt: skip
+
+    def sums(self, columns: int) -> list[list[int]]:
+        """Columns that are added up by themselves, in their order, where columns share scales:
+        those of no group, then each group's."""
+        added = self.added()
+        assert isinstance(added, list)
+        groups = D_V // self.scaled_columns
+        return [
+            [column for column in added if min(column // self.scaled_columns, groups) == group]
+            for group in (groups, *range(groups))
         ]  # fmt: skip
 
 
@@ -102,9 +116,10 @@ HOPPER_E4M3 = Order(
 )
 
 
-def keys_in_registers(columns: int) -> Order:
+def keys_in_registers(columns: int, scaled_columns: int = 0) -> Order:
     """The same with keys in registers, of so many columns: numbers that a thread has next to each
     other are added in one step. The last 64 columns come first."""
     first, second = range(D_V // 128), range(D_V // 128, D_V // 64)
     boxes = (8, *first, *second) if columns > D_V else (7, *second[:-1], *first)
-    return Order(tile=64, first_columns=(0,), late_columns=D_V, boxes=boxes)
+    return Order(tile=64, first_columns=(0,), late_columns=D_V, boxes=boxes,
+                 scaled_columns=scaled_columns)  # fmt: skip

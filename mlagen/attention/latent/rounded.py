@@ -6,7 +6,8 @@ What it follows, for each query row:
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
   Of an order with a bias it is e4m3(exp2(c S - c M + bias)), relative to the kernel's own M
   (`latent.weights`).
-  Where rows have scales, S is multiplied by its row's, and so is P before it is rounded.
+  Where rows have scales, S is multiplied by its row's, and so is P before it is rounded. Where an
+  order multiplies sums of columns by scales, P is f16, for each group of columns by its own.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
 * Tiles go in pairs. For the order's late columns of the output, the first tile's P is stored
   after the pair's second maximum is known: P, unrounded, is multiplied by exp2(c M_1 - c M_2) and
@@ -41,6 +42,7 @@ from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.cut_sums import cut_columns, largest_terms
 from mlagen.attention.latent.order import D_V, Order
+from mlagen.attention.latent.scaled_columns import scaled_groups
 from mlagen.attention.latent.walk import (
     Ints,
     Keys,
@@ -89,13 +91,16 @@ def _output(
     of_base = walk.base_error + U_FP32 * np.abs(walk.base)
     of_p = walk.errors + of_base[:, :, None] + U_FP32 * walk.finite_distance()
     eta = np.expm1(LN2 * of_p) + EX2 + keys.rounding
-    p = p * sigma.reshape(walk.tiles, order.tile)
+    if not order.scaled_columns:
+        p = p * sigma.reshape(walk.tiles, order.tile)
     # A tile before a move is relative to another maximum than the last.
     moved = walk.carried_error > 0
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
     rounding = Weights.of(walk, keys, order)
-    if order.kept:
+    if keys.of_columns is not None:
+        acc, off = _groups(walk, of_carried, (p, eta + U_FP32), keys.of_columns, v, order)
+    elif order.kept:
         acc, off = _cut_sums(walk, rounding, rounding.rounded(p, eta), v, order)
     else:
         acc, off = _halves(walk, (of_base, of_carried), (p, eta), rounding, v, order)
@@ -110,6 +115,8 @@ def _output(
     bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
     # Products and results below the normal range are flushed.
     largest = np.abs(v).max() * max(1.0, sigma.max())
+    if keys.of_columns is not None:
+        largest = max(largest, keys.of_columns.max())
     flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + largest)
     return output, np.where(reach[:, None] > 0, bound + flushed, 0.0)
 
@@ -135,6 +142,27 @@ def _halves(
         carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, *p)
         stored = rounding.rounded(late_p, late_eta)
         parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order))
+    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+    return acc, off
+
+
+def _groups(
+    walk: Walk,
+    of_carried: Floats,
+    p: tuple[Floats, Floats],
+    scales: Floats,
+    v: Floats,
+    order: Order,
+) -> tuple[Floats, Floats]:
+    """Sums of P v and their bounds, where `scales` [keys, groups] of columns multiply P. `p`:
+    unrounded P and the error of its product with one."""
+    parts = []
+    for columns, of_keys in scaled_groups(v, scales, order):
+        own = np.zeros(walk.tiles * order.tile)
+        own[: len(of_keys.scales)] = of_keys.scales
+        stored = of_keys.rounded(p[0] * own.reshape(walk.tiles, order.tile), p[1])
+        parts.append(_accumulated(walk.carried, of_carried, stored, columns, range(walk.tiles),
+                                  order))  # fmt: skip
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
     return acc, off
 

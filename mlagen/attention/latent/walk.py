@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
 from mlagen.attention.latent.cut_sums import cut_products
 from mlagen.attention.latent.order import LEAST_POWER, Order
+from mlagen.attention.latent.scaled_columns import scaled_score_error
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
 Bools = npt.NDArray[np.bool_]
@@ -51,12 +52,15 @@ class Keys:
     of the leading columns V. `scaled`: whether the kernel multiplies by them.
 
     `rows` [keys]: which row each key is, where a row is there more than once. None: none is.
+    `of_columns` [keys, groups]: where an order multiplies sums of columns by their scales, these;
+    `stored` are the products. What a list names and nobody sees has its scales there, too.
     """
 
     stored: Floats
     scales: Floats
     scaled: bool
     rows: Ints | None = None
+    of_columns: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -64,9 +68,11 @@ class Keys:
     def within(self, start: int, stop: int) -> Keys:
         """The keys `start .. stop - 1`."""
         rows = None if self.rows is None else self.rows[start:stop]
+        columns = None if self.of_columns is None else self.of_columns[start:stop]
         return replace(
-            self, stored=self.stored[start:stop], scales=self.scales[start:stop], rows=rows
-        )
+            self, stored=self.stored[start:stop], scales=self.scales[start:stop], rows=rows,
+            of_columns=columns,
+        )  # fmt: skip
 
     @property
     def repeated(self) -> bool:
@@ -191,6 +197,8 @@ def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats,
     if order.kept:
         kept = cut_products(rows.q, keys.stored, order.depth, order.kept) * keys.scales
         return (kept, np.zeros(kept.shape)) if cut else (products, np.abs(kept - products))
+    if keys.of_columns is not None:
+        return products, scaled_score_error(rows.q, keys.stored, order)
     errors = np.empty(products.shape)
     added = order.added()
     q = rows.q[:, added]

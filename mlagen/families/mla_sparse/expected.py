@@ -95,7 +95,9 @@ class Oracle:
         tops, lses = np.full((2, *shape, 1), -np.inf)
         top_bounds, lse_bounds = np.zeros((2, *shape, 1))
         for entry, token in np.ndindex(shape[:2]):
-            keys = listed(inputs.parts(entry, token), order.tile)
+            keys = listed(
+                inputs.parts(entry, token), order.tile, of_columns=bool(order.scaled_columns)
+            )
             if not keys.seen.any():
                 continue
             which = entry if isinstance(inputs.config, MlaSparseDecodeConfig) else token

@@ -28,6 +28,7 @@ from mlagen.families.mla_sparse.paging import split_numbers
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import (
     blocks_an_sm,
+    by_bulk,
     check_together,
     groups_of,
     parts_of,
@@ -150,6 +151,8 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         parts = kept.partials(slots, rows, stream)
         tensors |= parts
         numbers = {**found.numbers, **split_numbers(splits), "together": 0}
+        if "bulk" in self._arguments:
+            numbers["bulk"] = by_bulk(units * splits, self._sms_of(tensors["q"]))
         if together > 1:
             tensors["arrivals"], numbers["together"] = kept.arrivals(slots, stream), together
         elif self._puts_together:

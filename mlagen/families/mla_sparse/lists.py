@@ -98,22 +98,24 @@ class Listed:
         return self.exact is not self.kernel.stored
 
 
-def listed(parts: tuple[Part, ...], tile: int) -> Listed:
+def listed(parts: tuple[Part, ...], tile: int, *, of_columns: bool = False) -> Listed:
     """The keys of lists that follow each other, each but the last padded to whole tiles. What is no
-    key is 0. ConfigError where a key is not finite."""
-    stored, exact, scales, seen, rows = [], [], [], [], []
+    key is 0. `of_columns`: a kernel multiplies sums of columns by scales, and rounds no number.
+    ConfigError where a key is not finite."""
+    stored, exact, scales, seen, rows, columns = [], [], [], [], [], []
     scaled, offset = False, 0
     for part in parts:
         room = -(-part.places // tile) * tile if part is not parts[-1] else part.places
         at = np.flatnonzero(part.seen)
         own = part.indices[at].astype(np.int64)
         numbers = part.pool.numbers(own)
-        _check_finite(part, own, numbers.bf16)
+        used = numbers.exact if of_columns else numbers.bf16
+        _check_finite(part, own, used)
         wide = np.zeros((room, part.pool.d_qk))
-        wide[at] = numbers.bf16
+        wide[at] = used
         stored.append(wide)
         exact.append(wide)
-        if numbers.exact is not numbers.bf16:
+        if numbers.exact is not used:
             exact[-1] = np.zeros(wide.shape)
             exact[-1][at] = numbers.exact
         each = np.ones(room)
@@ -127,12 +129,18 @@ def listed(parts: tuple[Part, ...], tile: int) -> Listed:
         rows.append(which)
         offset += part.pool.rows
         scaled |= numbers.scaled
+        if of_columns:
+            named = np.flatnonzero(part.valid)
+            each_group = part.pool.row_scales(part.indices[named].astype(np.int64))
+            columns.append(np.zeros((room, each_group.shape[1])))
+            columns[-1][named] = each_group
     all_rows = np.concatenate(rows)
     all_seen = np.concatenate(seen)
     again = len(np.unique(all_rows[all_seen])) < all_seen.sum()
     whole = np.concatenate(stored)
     same = all(one is other for one, other in zip(exact, stored, strict=True))
-    keys = Keys(whole, np.concatenate(scales), scaled, all_rows if again else None)
+    groups = np.concatenate(columns) if of_columns else None
+    keys = Keys(whole, np.concatenate(scales), scaled, all_rows if again else None, groups)
     return Listed(keys, whole if same else np.concatenate(exact), all_seen)
 
 

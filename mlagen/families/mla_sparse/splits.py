@@ -10,7 +10,7 @@ from mlagen.errors import ConfigError
 TILE = 64
 WARPGROUP = 128  # threads
 FEW_HEADS = 16  # of a query: more take longer to multiply than their keys to come
-WHOLE_ROWS = ("e4m3", "v32")  # that are converted and need nothing beside them
+LONG_PARTS = ("e4m3",)  # rows of which one block of an SM takes the bandwidth of two
 
 
 def groups_of(heads: int, rows: int = BLOCK_ROWS) -> int:
@@ -50,6 +50,17 @@ def split_count(units: int, tiles: int, sms: int, an_sm: int) -> int:
     return -(-tiles // each)
 
 
+def by_bulk(blocks: int, sms: int) -> int:
+    """Whether so many blocks fetch rows whole, by bulk copies: 1, or 0. Of a block half of a tile
+    is on its way then, which is enough where an SM has two.
+
+    On an H200 (16 heads, top-k 2048, rows of 656 bytes, 32768 keys a sequence) 256 blocks of a
+    batch of 128 take 76.4 us, and 91.7 where they load rows; 128 blocks of a batch of 32 36.1 and
+    33.6.
+    """
+    return int(blocks > sms)
+
+
 def split_every(keys: int, tiles: int, splits: int | None) -> int:
     """Parts of so many keys each of lists with room for `tiles` tiles of 64. A shorter list is
     divided into as many: so its parts depend on it, its length and this room alone. ConfigError for
@@ -82,23 +93,24 @@ def parts_of(
     of a query of so many `heads` and these `rows`.
 
     A block an SM; two of them where both have work for a while, which is longer where one block
-    takes the bandwidth of two: few heads, and rows that bring all they need.
+    takes the bandwidth of two: few heads, and rows that are loaded and bring all they need.
 
     On an H200 (16 heads, top-k 2048, rows of 656 bytes), us in 2, 4, 8 and 16 parts that blocks put
     together: a batch of 8 takes 43.7, 27.6, 19.9 and 17.7; of 16, 44.4, 28.2, 22.5 and 25.0; of 32,
     45.7, 32.6, 33.4 and 49.8; of 64, 50.4, 48.0 and 59.8 in 8. Of 1, 15.5 in 16 and 14.1 in 32,
     13.2 in 32 with the merge kernel: few blocks take longer to add up so many. 32 heads: a batch of
-    4 takes 19.9 in 16 and 22.2 in 32, of 32 48.7 in 4 and 43.4 in 8. A batch of 32 over rows of
-    `rope_aware`, 33.7 in 4 and 32.1 in 8; of bf16, 39.4 and 36.8; of e4m3, 29.4 and 30.0.
+    1 takes 19.3 in 16 and 24.7 in 32, of 4 20.2 and 26.3, where another kernel ran before; of 32
+    48.7 in 4 and 43.4 in 8. A batch of 32 over rows of
+    `rope_aware`, 33.7 in 4 and 32.1 in 8; of bf16, 39.4 and 36.8; of e4m3, 29.4 and 30.0; of 656
+    bytes, since 8 parts fetch them whole (`by_bulk`), 34.7 and 33.3.
     """
     if not blocks:
         return (split_count(units, tiles, sms, an_sm) if merges else 1), 1
     few = heads <= FEW_HEADS
-    a_while = 8 if few and rows in WHOLE_ROWS else 4
+    a_while = 8 if few and rows in LONG_PARTS else 4
 
     def fits(count: int) -> bool:
-        room = sms if few or count < tiles else sms // 2
-        return count <= tiles and units * count <= room
+        return count <= (tiles if few else tiles - 1) and units * count <= sms
 
     count = max(n for n in TOGETHER if n == 1 or fits(n))
     twice, each = 2 * count, tiles // (2 * count)

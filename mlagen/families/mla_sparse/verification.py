@@ -45,6 +45,7 @@ from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.families.mla_sparse.rows import row_format
 from mlagen.families.mla_sparse.splits import check_together, groups_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
@@ -75,7 +76,9 @@ def order_of(artifact: Artifact) -> Order:
     if artifact.manifest.target == "gfx950":
         return BY_WIDE_WAVES if artifact.manifest.knobs["rows"] == 32 else BY_WAVES
     if artifact.manifest.knobs.get("keys_from") == "registers":
-        return keys_in_registers(artifact.manifest.problem["d_qk"])
+        problem, sums = artifact.manifest.problem, artifact.manifest.knobs["scales"] == "sums"
+        block = row_format(problem["rows"], problem["d_qk"]).block
+        return keys_in_registers(problem["d_qk"], block if sums else 0)
     if artifact.manifest.target == "sm_100a":  # one thread issues all products
         return OF_E4M3 if artifact.manifest.problem.get("compute") == "fp8" else SELDOM_MOVED
     return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
@@ -179,6 +182,7 @@ class MlaSparseTrial(Trial):
             **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
             "empty_lse": EMPTY_LSE, "together": self.given.together * (self.given.together > 1),
         }  # fmt: skip
+        numbers["bulk"] = (inputs.batch + self.given.splits) % 2  # both are right
         blocks = {
             "units": units, "blocks": slots if decode else min(self.given.blocks, units),
             "splits": self.given.splits,

@@ -60,6 +60,9 @@ class KeysAsRows:
     rows of e4m3, of the form `stored`)."""
 
     held = False  # whether scores take keys from registers
+    scaled_sums = False  # whether scales of columns multiply sums
+    whole_rows = False  # whether rows are fetched whole
+    loads_too = False  # or loaded, as the kernel's argument says
     parts: Parts | None = None  # that blocks put together
     slots = 1  # tiles of keys in SMEM
 
@@ -92,6 +95,9 @@ class KeysAsRows:
             "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "seen": (),
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR), "slots": self.slots,
             "parts": self.parts, "item_rows": k.num_heads, "looks_ahead": self.looks_ahead,
+            "scaled_sums": self.scaled_sums, "loads_too": self.loads_too,
+            "whole_rows": self.whole_rows, "values_of": "bf16",
+            "parts_a_weight": k.d_v // COLUMNS,
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
             **own_registers(s, form),
@@ -159,6 +165,7 @@ class KeysAsRows:
             ("own_row", ".b32", "its first query row"),
         ):
             found[name] = s.named(name, type, 1, why)[0]
+        found["of_scores"] = [found["c"]] * each
         if self.stored:
             found["raw"] = s.names("raw")
         return found

@@ -113,9 +113,10 @@ class KeysInRegisters(KeysAsRows):
         assert self.stored
         parts: list[str] = []
         for box in self.boxes:
-            parts += [f"convert {box}", f"qk {box}"]
+            parts += [*self._before(box), f"convert {box}", f"qk {box}"]
             parts += [f"store_values {box}"] if self.valued(box) else []
             parts.append(f"fetch {box}")
+        parts += self._before(None)
         parts += ["fetch_scales"] if self._more_than_rows else []
         early, late = (parts, []) if self.places_kept else ([], parts)
         return PipelineOrder(
@@ -126,8 +127,14 @@ class KeysInRegisters(KeysAsRows):
                 "look_ahead", *late, "softmax", "rescale",
                 *(f"pv {part}" for part in range(self.products)),
             ),
-            after=by(self.math.name, "store_sum", "finish"),
+            after=by(self.math.name, "store_sum", *self._at_last, "finish"),
         )  # fmt: skip
+
+    def _before(self, box: int | None) -> list[str]:
+        """Operations of the plain order before the products of 64 columns, None: after all."""
+        return []
+
+    _at_last: tuple[str, ...] = ()  # before the output is stored
 
     # ---- rows of the next tile --------------------------------------------------------------
 
@@ -135,7 +142,7 @@ class KeysInRegisters(KeysAsRows):
         """Load the first tile's numbers, and what rows the second one has."""
         self._record(
             "fetch_first", None, every=[self._numbers(box) for box in self.boxes],
-            defines=tuple(Value(self._raw(box)) for box in self.boxes),
+            defines=tuple(Value(name) for box in self.boxes for name in self._raw(box)),
         )  # fmt: skip
 
     def locate(self, tile: Tile) -> None:
@@ -146,7 +153,7 @@ class KeysInRegisters(KeysAsRows):
         """Load 64 columns of the tile after `tile`, in the place of its own."""
         self._record(
             "fetch", tile, of=str(box), template="fetch_box", numbers=self._numbers(box),
-            defines=(Value(self._raw(box)),),
+            defines=tuple(Value(name) for name in self._raw(box)),
         )  # fmt: skip
 
     def fetch_scales(self, tile: Tile) -> None:
@@ -166,6 +173,12 @@ class KeysInRegisters(KeysAsRows):
         assert self.stored
         return self.stored.scales != "none" and self.stored.scales_at is None
 
+    def take_second(self, tile: Tile) -> None:
+        """Where rows are fetched whole, take a part of them; here loads are on their way."""
+
+    def take_first(self, tile: Tile) -> None:
+        """The same, of the others."""
+
     def look_ahead(self, tile: Tile, *, when: bool) -> None:
         """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
         if when:
@@ -179,18 +192,29 @@ class KeysInRegisters(KeysAsRows):
         self._record(
             "convert", tile, of=str(box), numbers=self._numbers(box), box=box,
             template="fragments" if self.converted(box) else "order_fragments",
-            a=self._operands(box), uses=(Value(self._raw(box)),),
+            a=self._operands(box), uses=tuple(Value(name) for name in self._raw(box)),
             defines=(Value(self._operand(box)),),
         )  # fmt: skip
 
     def qk_of(self, tile: Tile, box: int) -> None:
         """S^T += K Q^T over 64 columns; the first ones set it."""
+        self._products(tile, box, "S", sums=self.supply["s"], products_of="bf16",
+                       overwrites=box == self.boxes[0])  # fmt: skip
+
+    def _products(self, tile: Tile, box: int, name: str, **more: Any) -> None:
+        """Sums `name` of the products of 64 columns."""
         self._record(
             "qk", tile, of=str(box), template="qk_registers", a=self._operands(box),
-            query_tile=self.queries[box], overwrites=box == self.boxes[0],
+            query_tile=self.queries[box],
             uses=(Value(self._operand(box)), Value(self.query.name)),
-            defines=(Value("S"),), asynchronous=True,
+            defines=(Value(name),), asynchronous=True, **more,
         )  # fmt: skip
+
+    def add_group(self, tile: Tile, before: int | None) -> None:
+        """Where scales multiply sums of columns, this does; here they multiply each number."""
+
+    def undo(self) -> None:
+        """Nothing was multiplied that has to be undone."""
 
     def free_values(self, tile: Tile, part: int, *, before: int | None = None) -> None:
         """Wait until the product before is done with a part of its values, in all warps. `before`:
@@ -235,8 +259,9 @@ class KeysInRegisters(KeysAsRows):
             "narrow": self.converted(box),
         }  # fmt: skip
 
-    def _raw(self, box: int) -> str:
-        return f"raw {box}"
+    def _raw(self, box: int) -> tuple[str, ...]:
+        """What the numbers of 64 columns are called."""
+        return (f"raw {box}",)
 
     def _operand(self, box: int) -> str:
         """What operand A of 64 columns is called."""

@@ -72,6 +72,7 @@ def decode_signature(
     resident: int = 1,
     clusters: int = 1,
     together: bool = False,
+    bulk: bool = False,
 ) -> Signature:
     """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
     times `splits`, the splits of a query after one another; `clusters` of them are a CTA cluster,
@@ -82,7 +83,8 @@ def decode_signature(
     [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units. `whole` is
     1 where no list is cut, so that no length is read. With `together` blocks may put the parts of a
     query together, as many as the argument of that name says; `arrivals` has two words a slot then,
-    zero before and after a call, and the first slot of a query has its state."""
+    zero before and after a call, and the first slot of a query has its state. With `bulk` an
+    argument of that name says whether rows are fetched whole, 1, or loaded, 0."""
     pools = tuple(
         argument
         for which in (("", "extra_") if k.extra else ("",))
@@ -113,6 +115,7 @@ def decode_signature(
             *((("arrivals", "pointer:int32@8", "write"),) if together else ()),
             ("splits", "u32", "value"),
             *((("together", "u32", "value"),) if together else ()),
+            *((("bulk", "u32", "value"),) if bulk else ()),
             *numbers,
             ("scale_log2e", "f32", "value"),
             ("empty_lse", "u32", "value"),

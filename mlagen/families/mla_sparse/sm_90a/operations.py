@@ -9,7 +9,9 @@ from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
+from mlagen.attention.latent.sm_90a.scaled_sums import OWN_TEMPLATES
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.attention.latent.sm_90a.whole_rows import OWN_TEMPLATES as OF_WHOLE_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -68,6 +70,20 @@ BY_HELD_KEYS = {
         )
     },
 }  # fmt: skip
+
+BY_SCALED_SUMS = {
+    **BY_HELD_KEYS,
+    **{name: f"scaled_sums/{name}.ptx.j2" for name in OWN_TEMPLATES},
+}
+
+
+def _by_keys(kind: type[KeysAsRows]) -> dict[str, str]:
+    """Templates of operations of that kind."""
+    if kind.whole_rows:
+        return {**BY_SCALED_SUMS, **_templates("whole_rows", *OF_WHOLE_ROWS)}
+    if kind.scaled_sums:
+        return BY_SCALED_SUMS
+    return BY_HELD_KEYS if kind.held else BY_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +164,7 @@ def prefill_by_keys(
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
+        templates=_by_keys(kind),
         registers=BLOCK,
         operands=_prefilling(k),
     )
@@ -163,9 +179,11 @@ def decode_by_keys(
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k), row_form(k))
     form = Form(
-        decode_signature(k, math.threads, rows=rows, resident=2, together=True),
+        decode_signature(
+            k, math.threads, rows=rows, resident=2, together=True, bulk=kind.loads_too
+        ),
         DECODE_SYMBOL,
-        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
+        templates=_by_keys(kind),
         registers=(
             *BLOCK,
             SPLIT,
