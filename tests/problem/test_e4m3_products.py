@@ -10,7 +10,7 @@ from e4m3_simulation import E4M3, FAULTS, OF_ROWS, simulate
 
 from mlagen.attention.latent.order import OF_E4M3
 from mlagen.attention.latent.walk import Keys, Walk
-from mlagen.attention.latent.weights import Weights, whole_maxima
+from mlagen.attention.latent.weights import Weights, maxima
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.made_up import SPARSE_KINDS, mla_sparse_prefill_inputs
@@ -119,8 +119,8 @@ def walk(tops, error):
     ],
 )
 def test_m_is_known_but_for_errors_of_scores(tops, least, most):
-    found = whole_maxima(walk(tops, 1e-5), keys(len(tops)), ORDER)
-    np.testing.assert_array_equal(found, [[least], [most]])
+    found = maxima(walk(tops, 1e-5), keys(len(tops)), ORDER)
+    np.testing.assert_array_equal(found, [[[least], [most]]])
 
 
 def test_p_below_the_normal_range_may_be_what_follows_from_either_m():

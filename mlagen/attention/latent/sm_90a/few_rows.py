@@ -43,15 +43,17 @@ SETS = 2  # of them, in turn
 
 def is_few(k: LatentProblem) -> bool:
     """Whether keys as rows can serve a problem: its rows of Q are few and bf16, its cache is bf16
-    or e4m3 with one scale."""
-    stored = k.cache_dtype in ("bf16", "fp8_e4m3")
-    return item_rows(k) <= MOST_ROWS and k.dtype == "bf16" and stored
+    or e4m3 with one scale; or its products are of e4m3."""
+    converted = k.dtype == "bf16" and k.cache_dtype in ("bf16", "fp8_e4m3")
+    return item_rows(k) <= MOST_ROWS and (converted or k.compute == "fp8")
 
 
 class FewRows(KeysAsRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
     cache, one for each 64 columns) and registers (o, s). `boxes` tiles of 64 columns share a
     barrier. `ahead`: which tile after the one that is fetched is prefetched to L2; 0: none is."""
+
+    columns = COLUMNS  # of a tile in SMEM
 
     def __init__(
         self,
@@ -91,6 +93,9 @@ class FewRows(KeysAsRows):
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
             "parts": self.parts,
+            "box_columns": self.columns,
+            "scaled": k.cache_dtype != "bf16",
+            "neighbours": False,
         }
 
     def _moved(self) -> tuple[Pipeline, ...]:
@@ -102,7 +107,7 @@ class FewRows(KeysAsRows):
     def _tiles(self, s: PipelineSpace) -> None:
         math, fetches = self.math, self.producer
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
-        keys = keys[: self.k.d_qk // COLUMNS]
+        keys = keys[: -(-self.k.d_qk // self.columns)]
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
@@ -287,8 +292,10 @@ class FewRows(KeysAsRows):
                 uses=(Value(self.p.name, tile), Value(name, tile)), defines=(Value("O"),),
             )  # fmt: skip
 
-    def give_back(self, tile: Tile) -> None:
-        """Give the tile's columns back to who filled them."""
+    def give_back(self, tile: Tile, *, when: bool = True) -> None:
+        """Give the tile's columns back to who filled them. `when`: or elsewhere."""
+        if not when:
+            return
         for pipeline in self.cache:
             release(pipeline, tile)
 
@@ -301,12 +308,12 @@ class FewRows(KeysAsRows):
     # ---- columns ----------------------------------------------------------------------------
 
     def _columns(self, n: int) -> list[int]:
-        """Columns, by 64, of the pipeline `n`."""
+        """Columns, a tile's after another, of the pipeline `n`."""
         return list(range(len(self.keys)))[n * self.boxes : (n + 1) * self.boxes]
 
     def _values(self, n: int) -> list[int]:
         """Those of them that are values."""
-        return [part for part in self._columns(n) if part * COLUMNS < self.k.d_v]
+        return [part for part in self._columns(n) if part * self.columns < self.k.d_v]
 
     @property
     def _valued(self) -> list[int]:
@@ -317,7 +324,7 @@ class FewRows(KeysAsRows):
         converted = self.feeder is not None and pipeline in self.cache
         n = (self.cache if pipeline in self.cache else self.fetched_by).index(pipeline)
         boxes = [
-            (tile, COLUMNS * column)
+            (tile, self.columns * column)
             for tile, column in zip(pipeline.tiles, self._columns(n), strict=False)
         ]
         template = "gather" if self.paged.producer_threads else "copy"
