@@ -20,11 +20,12 @@ def few_e4m3(k, s, operations):
     columns = -(-k.d_qk // 128)
     s.choice("persistent", 0, comment="a block takes one work item")
     boxes = s.choice("boxes", columns, comment="tiles of 128 columns that share a barrier")
-    slots = s.choice("slots", 5, 4, 3, comment="tiles of keys in SMEM")
+    slots = s.choice("slots", 4, 5, 3, comment="tiles of keys in SMEM")
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    held = s.choice("held", *((4, 2) if rows <= 24 else (3, 2)),
+    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # what ptxas has registers for
+    held = s.choice("held", *range(most, 1, -1),
                     comment="tiles of 128 columns of V that are read before P is known")  # fmt: skip
     math = s.role("math", warpgroups=1, registers=256)
     producer = s.role("producer", warps=1 if single else 4, single=single)
@@ -39,7 +40,7 @@ def few_e4m3(k, s, operations):
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
-    s.named("v", ".b32", 16 * held, "V^T as operand A: columns of a tile")
+    s.named("v", ".b32", k.d_v // 8, "V^T as operand A: d_v x a tile")
     d = operations(k, s, producer, math, boxes, held, ahead)
     first, *others = d.values
 
@@ -51,12 +52,12 @@ def few_e4m3(k, s, operations):
         d.load_values(i, first)
         d.give_back(i, when=not others)
         d.softmax(i)
-        d.rescale(i)
-        d.pv_of(i, first)
-        for part in others:
+        for part in others:  # in registers of scores that have become P
             d.load_values(i, part)
-            d.pv_of(i, part)
         d.give_back(i, when=bool(others))
+        d.rescale(i)
+        for part in d.values:
+            d.pv_of(i, part)
     with epilogue(math):
         d.store_sum()
         d.finish()

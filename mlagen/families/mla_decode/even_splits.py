@@ -74,9 +74,10 @@ BF16 = Costs()
 # An e4m3 cache is turned into bf16 first: 635 us for 256 items of 128 tiles.
 E4M3 = Costs(tile=2.2)
 
-# Keys as rows, over bf16 and over e4m3; and products of e4m3.
+# Keys as rows, over bf16, over e4m3 and with products of e4m3; and these with queries as rows.
 FEW = Costs(7.1, 1.15, ((1.05, 2.3), (6.9, 1.27)), pair=0.0, loop=0.0, merge=2.25, part=0.02)
 FEW_E4M3 = replace(FEW, start=7.6, tile=1.75, crowd=((1.6, 0.3), (3.6, 0.1)), part=0.025)
+FEW_FP8 = Costs(7.0, 0.87, ((1.05, 0.92), (4.4, 0.5)), pair=0.0, loop=0.0, merge=2.25, part=0.02)
 FP8 = Costs(10.1, 1.1, ((2.0, 1.2), (5.0, 0.3)), pair=0.0, loop=0.0, merge=3.6, together=1.4,
             of_each=0.12)  # fmt: skip
 
@@ -109,6 +110,7 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.few:
         costs = FEW if config.cache_dtype == "bf16" else FEW_E4M3
+        costs = FEW_FP8 if config.compute == "fp8" else costs
     elif config.compute == "fp8" and unit.target == "sm_90a":
         costs = FP8
     if unit.target == "gfx950":

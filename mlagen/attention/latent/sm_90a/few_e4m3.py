@@ -39,13 +39,13 @@ def fp32(number: float) -> str:
 
 def maxima(order: Order) -> dict[str, Any]:
     """What templates need to know of M."""
-    return {"bias": order.bias, "slack": order.slack, "fine": order.fine, "fp32": fp32}
+    return {"bias": order.bias, "stays": order.slack, "fine": order.fine, "fp32": fp32}
 
 
 class FewE4m3(FewRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
-    cache, one for each 128 columns) and registers (o, s, and v: V^T of `held` tiles of columns).
-    `values`: those that are held at once, then the others."""
+    cache, one for each 128 columns) and registers (o, s, and v: V^T). `values`: tiles of columns
+    of V that are read together, the first `held` of them and the others."""
 
     columns = BOX
 
@@ -78,6 +78,7 @@ class FewE4m3(FewRows):
             *super()._key_registers(),
             ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys"),
             ("remaining", ".b32", "keys left from the next tile of V on"),
+            ("moved", ".b32", "whether some row of this warp has another M than before"),
         ]
 
     def _plain(self) -> PipelineOrder:
@@ -109,22 +110,28 @@ class FewE4m3(FewRows):
         as 0: P is 0 there, but 0 * NaN is not."""
         self._record(
             "load_values", tile, of=str(boxes.start), first_tile=boxes.start,
-            counts=boxes == self.values[-1], v=self._operand(boxes), defines=(Value("V"),),
+            counts=boxes == self.values[-1], v=self._operand(boxes),
+            defines=(Value(f"V {boxes.start}"),),
             uses=tuple(Value(self.cache[n].name, tile) for n in self._valued),
         )  # fmt: skip
+
+    def rescale(self, tile: Tile) -> None:
+        """O *= alpha."""
+        self._record("rescale", tile, template="rescale_e4m3", uses=(Value("alpha"), Value("O")),
+                     defines=(Value("O"),))  # fmt: skip
 
     def pv_of(self, tile: Tile, boxes: range) -> None:
         """O^T += V^T P^T over these columns."""
         blocks = range(boxes.start * BOX // BLOCK, boxes.stop * BOX // BLOCK)
         self._record(
             "pv", tile, of=str(boxes.start), template="pv_e4m3", blocks=blocks, asynchronous=True,
-            v=self._operand(boxes), uses=(Value("V"), Value(self.p.name, tile)),
-            defines=(Value("O"),),
+            v=self._operand(boxes), defines=(Value("O"),),
+            uses=(Value(f"V {boxes.start}"), Value(self.p.name, tile)),
         )  # fmt: skip
 
     def _operand(self, boxes: range) -> list[str]:
-        """Registers of so many columns of V^T, which others take as well."""
-        held: list[str] = self.supply["v"][: WORDS * len(boxes)]
+        """Registers of these columns of V^T."""
+        held: list[str] = self.supply["v"][WORDS * boxes.start : WORDS * boxes.stop]
         return held
 
     @property

@@ -347,9 +347,9 @@ def _check_problem(k: MlaDecodeConfig) -> None:
     refuse_chunks(k)
     if k.page_size == 1:
         raise UnsupportedError(
-            f"compute=fp8 with page_size={k.page_size} on sm_90a",
+            f"compute=fp8 with page_size={k.page_size} on sm_90a, and queries as rows of products",
             hint="page_size is 16, 32 or a multiple of 64, which TMA copies by box; compute=bf16 "
-            "takes single rows",
+            "takes single rows, and so do keys as rows, of up to 32 query rows",
         )
 
 

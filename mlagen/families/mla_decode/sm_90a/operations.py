@@ -103,7 +103,7 @@ def few_e4m3_decode(
     own = {
         "setup": "few_rows/setup_e4m3.ptx.j2",
         "load_values": "mla_decode/load_values.ptx.j2",
-        **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3")},
+        **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3", "rescale_e4m3")},
     }
     return FewE4m3(k, s, producer, math, boxes, held, ahead, _few_form(k, s, own))
 
