@@ -24,7 +24,7 @@ def few_e4m3(k, s, operations):
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # what ptxas has registers for
+    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # what fits in registers
     held = s.choice("held", *range(most, 1, -1),
                     comment="tiles of 128 columns of V that are read before P is known")  # fmt: skip
     math = s.role("math", warpgroups=1, registers=256)

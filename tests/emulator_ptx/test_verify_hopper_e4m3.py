@@ -23,7 +23,8 @@ both_forms = pytest.mark.parametrize("few", [0, 1], ids=["queries as rows", "key
 @both_forms
 def test_whole_and_split_sequences(few):
     report = verify(
-        of(16, {"keys_as_rows": few}), modes=("latest", "earliest", "random"), lengths=(3, 260, 0, 450), split_keys=192,
+        of(16, {"keys_as_rows": few}), modes=("latest", "earliest", "random"),
+        lengths=(3, 260, 0, 450), split_keys=192,
     )  # fmt: skip
     assert report.passed, report.facts()
     assert {c.oracle for c in report.runs[0].comparisons} >= {"exact", "exact LSE", "rounding"}

@@ -147,8 +147,8 @@ def _cut_sums(
     order: Order,
 ) -> tuple[Floats, Floats]:
     """Sums of stored P v in the steps of the kernel, with its cuts, and their bounds, [rows,
-    columns]. Where a P may be another number, all later cuts of its row may differ. M moves by whole
-    numbers: what its moves do to a sum is exact."""
+    columns]. Where a P may be another number, all later cuts of its row may differ. M moves by
+    whole numbers: what its moves do to a sum is exact."""
     stored, flip = p
     place = rounding.places[0]
     open_ = np.zeros(place.shape, np.bool_)

@@ -106,8 +106,8 @@ class FewE4m3(FewRows):
         )  # fmt: skip
 
     def load_values(self, tile: Tile, boxes: range) -> None:
-        """Read some columns of V^T, of the tiles `boxes`, as operand A; keys past the sequence's end
-        as 0: P is 0 there, but 0 * NaN is not."""
+        """Read some columns of V^T, of the tiles `boxes`, as operand A; keys past the sequence's
+        end as 0: P is 0 there, but 0 * NaN is not."""
         self._record(
             "load_values", tile, of=str(boxes.start), first_tile=boxes.start,
             counts=boxes == self.values[-1], v=self._operand(boxes),
