@@ -16,17 +16,16 @@ from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 @schedule(problem=LatentProblem, target="sm_90a")
 def few_e4m3(k, s, operations):
-    """The schedule of `operations(k, s, producer, math, boxes, held, ahead)`."""
+    """The schedule of `operations(k, s, producer, math, held, ahead)`."""
     columns = -(-k.d_qk // 128)
     s.choice("persistent", 0, comment="a block takes one work item")
-    boxes = s.choice("boxes", columns, comment="tiles of 128 columns that share a barrier")
     slots = s.choice("slots", 4, 5, 3, comment="tiles of keys in SMEM")
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # what fits in registers
+    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # so registers suffice
     held = s.choice("held", *range(most, 1, -1),
-                    comment="tiles of 128 columns of V that are read before P is known")  # fmt: skip
+                    comment="tiles of columns of V that are read before P is known")  # fmt: skip
     math = s.role("math", warpgroups=1, registers=256)
     producer = s.role("producer", warps=1 if single else 4, single=single)
 
@@ -41,7 +40,7 @@ def few_e4m3(k, s, operations):
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
     s.named("v", ".b32", k.d_v // 8, "V^T as operand A: d_v x a tile")
-    d = operations(k, s, producer, math, boxes, held, ahead)
+    d = operations(k, s, producer, math, held, ahead)
     first, *others = d.values
 
     with prologue(math):

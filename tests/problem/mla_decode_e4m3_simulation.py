@@ -14,7 +14,7 @@ import numpy as np
 from mlagen.emulator.ptx.arithmetic.dot import dot, rule_of
 
 BF16, E4M3, F32 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32
-TILE, STEP, SLACK, BIAS, FINE = 64, 32, 2, 6, 64
+TILE, STEP, SLACK, BIAS, FINE = 64, 32, 2, 6, 512
 RULE = rule_of("wgmma", "e4m3", "f32")
 
 # And data that shows them.

@@ -38,7 +38,7 @@ from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 
-FEW = ("few_rows", "few_e4m3")  # tables of few query rows
+FEW = ("few_rows", "few_e4m3", "few_widened")  # tables of few query rows
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
@@ -195,7 +195,9 @@ def _decode(
         }  # fmt: skip
         if gathered or config.rope_aware:
             made["num_blocks"] = inputs.num_blocks
-        if config.cache_dtype != "bf16":
+        if config.rope_aware:
+            made["kv_scales"] = inputs.kv_scales
+        elif config.cache_dtype != "bf16":
             made["kv_scale"] = np.float32(inputs.kv_scale)
         if work.shares is not None:
             made["shares"] = work.shares

@@ -101,8 +101,8 @@ OF_E4M3 = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32
 E4M3_BY_WAVES = replace(BY_WIDE_WAVES_64, slack=2, bias=6)
 
 # Hopper's products of e4m3: the tensor core keeps 13 bits of the largest term and of a sum. M in
-# 64ths: fp32 holds it and its bias exactly up to 2^17.
-HOPPER_E4M3 = replace(OF_E4M3, kept=13, fine=64)
+# 512ths: fp32 holds it and its bias exactly up to 2^14.
+HOPPER_E4M3 = replace(OF_E4M3, kept=13, fine=512)
 
 
 def keys_in_registers(columns: int) -> Order:

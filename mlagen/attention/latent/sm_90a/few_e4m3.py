@@ -2,8 +2,8 @@
 a schedule arranges.
 
 S^T = K Q^T takes both operands from SMEM. wgmma reads e4m3 there only along the products that it
-adds, and rows of the cache lie across them for V: O^T += V^T P^T has V^T in registers, as
-`mlagen.families.mla_decode.sm_90a.e4m3` reads it. So keys may be given back before their P is
+adds, and rows of the cache lie across them for V: O^T += V^T P^T has V^T in registers, which
+`ldmatrix` reads across the rows of K. So keys may be given back before their P is
 known. Rows g and g + 8 of operand A, 16 a warp, are columns 2 g and 2 g + 1; a word has keys 2 q,
 2 q + 1, 2 q + 8 and 2 q + 9 of 16, of P as of V.
 
@@ -55,14 +55,13 @@ class FewE4m3(FewRows):
         s: PipelineSpace,
         producer: WarpRole,
         math: WarpRole,
-        boxes: int,
         held: int,
         ahead: int,
         form: Form,
     ) -> None:
         last = k.d_v // BOX
         self.values = tuple(part for part in (range(held), range(held, last)) if part)
-        super().__init__(k, s, producer, math, None, boxes, ahead, form)
+        super().__init__(k, s, producer, math, None, -(-k.d_qk // BOX), ahead, form)
         self.supply |= {
             "v": s.names("v"), "keys_": self.columns_of_keys, "first_tile": 0, "neighbours": True,
             "p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3),

@@ -42,10 +42,9 @@ SETS = 2  # of them, in turn
 
 
 def is_few(k: LatentProblem) -> bool:
-    """Whether keys as rows can serve a problem: its rows of Q are few and bf16, its cache is bf16
-    or e4m3 with one scale; or its products are of e4m3."""
-    converted = k.dtype == "bf16" and k.cache_dtype in ("bf16", "fp8_e4m3")
-    return item_rows(k) <= MOST_ROWS and (converted or k.compute == "fp8")
+    """Whether keys as rows can serve a problem: its rows of Q are few, and are bf16 or what its
+    products are of."""
+    return item_rows(k) <= MOST_ROWS and (k.dtype == "bf16" or k.compute == "fp8")
 
 
 class FewRows(KeysAsRows):
@@ -94,7 +93,7 @@ class FewRows(KeysAsRows):
             "count_from": TILE,  # `softmax` counts down before it compares
             "parts": self.parts,
             "box_columns": self.columns,
-            "scaled": k.cache_dtype != "bf16",
+            "scaled": k.cache_dtype == "fp8_e4m3",
             "neighbours": False,
         }
 
@@ -105,15 +104,15 @@ class FewRows(KeysAsRows):
         return -(-item_rows(self.k) // 8) * 8
 
     def _tiles(self, s: PipelineSpace) -> None:
-        math, fetches = self.math, self.producer
+        fetches, users = self.producer, self._users()
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
         keys = keys[: -(-self.k.d_qk // self.columns)]
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
-        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, math)
+        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, self.math)
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
+            "query", *self.queries, producer=fetches.name, consumer=users[0].name, resident=True
         )
         parts = [keys[first : first + self.boxes] for first in range(0, len(keys), self.boxes)]
         if self.feeder:
@@ -121,11 +120,16 @@ class FewRows(KeysAsRows):
             return
         self.cache = self.fetched_by = tuple(
             s.smem.pipeline(
-                f"keys {n}", *tiles, producer=fetches.name, consumer=math.name,
-                releases=len(math.warps), producer_threads=self.paged.producer_threads,
+                f"keys {n}", *tiles, producer=fetches.name, consumer=tuple(x.name for x in users),
+                releases=sum(len(user.warps) for user in users),
+                producer_threads=self.paged.producer_threads,
             )
             for n, tiles in enumerate(parts)
         )  # fmt: skip
+
+    def _users(self) -> tuple[WarpRole, ...]:
+        """Roles that use keys, the one that uses Q first."""
+        return (self.math,)
 
     def _converted(self, s: PipelineSpace, parts: list[list[TmaTile]]) -> None:
         """Pipelines of e4m3 numbers, and of the tiles that become of them."""
@@ -175,7 +179,7 @@ class FewRows(KeysAsRows):
             ("later", ".b32", "two more than the next tile to fetch"),
             ("end_tile", ".b32", "the tile after this block's last"),
         ]  # fmt: skip
-        if paged.producer_threads:
+        if paged.producer_threads or self.k.rope_aware:
             found.append(("keys", ".b32", "keys of the sequence"))
         if self.k.num_kv_heads > 1 and not paged.producer_threads:
             found.append(("kv_column", ".b32", "first column of this block's KV head"))

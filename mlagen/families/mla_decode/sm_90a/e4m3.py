@@ -14,7 +14,7 @@ of operand A, 16 a warp, are columns 2 g and 2 g + 1; and a lane's four bytes at
 2 q, 2 q + 1, 2 q + 8 and 2 q + 9. P has the same order, in which a lane's scores already are.
 
 Softmax in base 2: P = exp2(c S - M), c = scale * log2(e). M begins at the first tile's largest
-score, rounded up to 1/64, and moves by a whole number where a score is more than the slack above
+score, rounded up to 1/512, and moves by a whole number where a score is more than the slack above
 it: alpha, which O and the row sum are multiplied by, is a power of two, and seldom not 1. M is
 lower than it would be by the bias, and P larger, so that small ones are normal numbers of e4m3
 (`latent.order`). Before that M is the lowest finite number: a tile that a row sees nothing of

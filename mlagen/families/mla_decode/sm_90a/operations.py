@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
+from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.split_work import BLOCK_ROWS
@@ -95,7 +96,6 @@ def few_e4m3_decode(
     s: PipelineSpace,
     producer: WarpRole,
     math: WarpRole,
-    boxes: int,
     held: int,
     ahead: int,
 ) -> FewE4m3:
@@ -105,7 +105,29 @@ def few_e4m3_decode(
         "load_values": "mla_decode/load_values.ptx.j2",
         **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3", "rescale_e4m3")},
     }
-    return FewE4m3(k, s, producer, math, boxes, held, ahead, _few_form(k, s, own))
+    return FewE4m3(k, s, producer, math, held, ahead, _few_form(k, s, own))
+
+
+def few_widened_decode(
+    k: MlaDecodeConfig,
+    s: PipelineSpace,
+    producer: WarpRole,
+    scores: WarpRole,
+    math: WarpRole,
+    width: int,
+    ahead: int,
+) -> FewWidened:
+    """Those of one over e4m3 rows that become bf16 in registers. Raises UnsupportedError for
+    chunks."""
+    own = {
+        **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2"
+           for name in ("qk", "rescale", "pv", "finish")},
+        **{name: f"few_rows/apart/{name}.ptx.j2"
+           for name in ("setup", "spread_queries", "next_scales", "read_keys", "qk_rope", "softmax",
+                        "read_values", "hand_sums")},
+        "nothing": "pipeline/nothing.ptx.j2",
+    }  # fmt: skip
+    return FewWidened(k, s, producer, scores, math, width, ahead, _few_form(k, s, own))
 
 
 def _few_form(k: MlaDecodeConfig, s: PipelineSpace, templates: Mapping[str, str]) -> Form:
