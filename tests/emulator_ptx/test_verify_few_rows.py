@@ -53,10 +53,11 @@ def built(fields, knobs):
         ({"num_heads": 8, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 16}, {}),
         ({"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128, "mask": WINDOW}, {}),
         ({"num_heads": 16, **FP8}, {"slots": 3, "held": 2}),
-        ({"num_heads": 8, "q_len": 4, "page_size": 16, **FP8}, {}),
+        ({"num_heads": 8, "q_len": 4, "page_size": 16, **FP8}, {"apart": 0}),
+        ({"num_heads": 7, "q_len": 4, "page_size": 16, **FP8}, {}),
         ({"num_heads": 5, "q_len": 3, "page_size": 1, "mask": WINDOW, **FP8}, {}),
         ({"num_heads": 32, "page_size": 192, "mask": "null", **FP8}, {"ahead": 2}),
-        ({"num_heads": 24, "num_kv_heads": 2, "q_len": 2, "mask": WINDOW, **FP8}, {}),
+        ({"num_heads": 24, "num_kv_heads": 2, "q_len": 2, "mask": WINDOW, **FP8}, {"apart": 1}),
     ],
     ids=str,
 )
@@ -76,6 +77,7 @@ def test_forms(fields, knobs):
         ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, (0, 1300, 70), 16),
         ({"num_heads": 8, "page_size": 1, **FP8}, (1300, 70), 32),
         ({"num_heads": 12, "q_len": 2, **FP8}, (0, 1, 65, 700), 4),
+        ({"num_heads": 32, **FP8}, (0, 1, 65, 700), 4),
     ],
     ids=str,
 )

@@ -1,19 +1,16 @@
 """Dense MLA decode of few query rows over e4m3 rows on Hopper, keys as rows, computed in bf16: the
 operations a schedule arranges.
 
-Tiles stay in SMEM as they are stored. One warpgroup has the scores: it reads its keys as operand A
-of S^T = K Q^T, and makes bf16 of them in registers. Another one has O: it reads V^T as operand A of
-O^T += V^T P^T, across the rows, and converts it too, while the scores of the tile are computed. P,
-alpha, and in the end row sums and M go by way of SMEM. So neither waits for numbers that a third
-role has converted, and SMEM moves a third of the bytes.
+Both roles convert what they multiply in registers: the one with the scores keys, as operand A of
+S^T = K Q^T, the one with O values. So nobody waits for numbers that a third role has converted, and
+SMEM moves a third of the bytes.
 
 Of rope-aware rows the last 64 columns are bf16, and are operand A where they lie. A row's scale
 multiplies its scores, and P before it is rounded: a thread loads those of its two keys, and looks
 their pages up, a tile ahead.
 
 `ldmatrix` gives a lane four columns of a key; those that are even come first in operand A, so Q has
-them in that order, of each 16. Of V^T it gives two columns of two keys: rows g and g + 8 of operand
-A, 16 a warp, are columns 2 g and 2 g + 1.
+them in that order, of each 16.
 """
 
 from __future__ import annotations
@@ -22,23 +19,17 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import FewRows
+from mlagen.attention.latent.sm_90a.few_apart import BOX, SETS, FewApart
 from mlagen.attention.latent.sm_90a.form import Form
-from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.dsl import PipelineOrder, Tile, Value, by
-from mlagen.targets.nvidia.dsl import PipelineSpace, TmaTile, WarpRole
+from mlagen.dsl import Tile, Value
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
-BOX = 128  # columns of e4m3 in a row of a tile
 STEP, FRAGMENT = 16, 4  # columns of a matrix instruction, or keys; registers of its operand A
-SETS = 2  # of operands, in turn
 
 
-class FewWidened(FewRows):
-    """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, one for each
-    64 columns, K0 .. of the cache, one for each 128) and registers (o, s, and a: operands A of
-    `width` columns of a tile, in turn). `math` has O, `scores` the scores."""
-
-    columns = BOX
+class FewWidened(FewApart):
+    """The operations of one kernel over the tiles and registers of `FewApart`, tiles of the tensor
+    `spread` (Q as scores take it) and registers a (operands A of `width` columns, in turn)."""
 
     def __init__(
         self,
@@ -51,19 +42,10 @@ class FewWidened(FewRows):
         ahead: int,
         form: Form,
     ) -> None:
-        self.scores, self.width = scores, width
-
-        def handed(what: str, size: int = 0) -> Any:
-            return s.smem.exchange(what, size, producer=scores.name, consumer=math.name)
-
-        super().__init__(k, s, producer, math, None, -(-k.d_qk // BOX), ahead, form)
-        self.alphas = s.smem.room("alpha", FLOAT * self.rows)
-        self.written = handed("P is there")
-        self.read = s.smem.exchange("P is read", 0, producer=math.name, consumer=scores.name)
-        self.sums = handed("sums", 2 * FLOAT * self.rows)
+        super().__init__(k, s, producer, scores, math, width, ahead, form)
+        self.boxes_of_keys = [tiles[0] for tiles in self.keys]
         self.supply |= {
-            "key_scales": k.rope_aware, "a": s.names("a"), "neighbours": True,
-            "alphas": self.alphas, "spread": self.spread, "sums": self.sums,
+            "key_scales": k.rope_aware, "a": s.names("a"), "spread": self.spread,
             "box_columns": COLUMNS,
         }  # fmt: skip
 
@@ -74,10 +56,6 @@ class FewWidened(FewRows):
             "Q in order", *(tile for tile in s.smem.tiles.values() if tile.tensor == "spread"),
             producer=name, consumer=name, resident=True, producer_threads=self.scores.threads,
         )  # fmt: skip
-        self.boxes_of_keys: list[TmaTile] = [tiles[0] for tiles in self.keys]
-
-    def _users(self) -> tuple[WarpRole, ...]:
-        return self.scores, self.math
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
         scales = [
@@ -88,31 +66,14 @@ class FewWidened(FewRows):
         return [*super()._more_registers(), *(scales if self.k.rope_aware else [])]
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
-        return [
-            *super()._key_registers(),
-            ("keys_at", ".b32", "row of K and 16 columns that this lane reads of 32"),
-            ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys"),
-        ]
+        keys = ("keys_at", ".b32", "row of K and 16 columns that this lane reads of 32")
+        return [*super()._key_registers(), keys]
 
-    def _plain(self) -> PipelineOrder:
-        fetches, scores, math = self.producer.name, self.scores.name, self.math.name
-        names = [pipeline.name for pipeline in self.cache]
-        given = [f"release {name}" for name in names]
-        return PipelineOrder(
-            before=(*by(fetches, "setup"), *by(scores, "setup", "clear"),
-                    *by(math, "setup", "clear")),
-            tiles=(
-                *by(fetches, "load_queries", *(f"copy {name}" for name in names), "look_up"),
-                *by(scores, "spread_queries", *(("next_scales",) if self.k.rope_aware else ()),
-                    *(f"{does} {n}" for n in self.pieces for does in ("read_keys", "qk")),
-                    *(("qk rope",) if self.k.rope_aware else ()), "softmax", *given),
-                *by(math, "rescale",
-                    *(f"{does} {n}" for n in self.value_pieces for does in ("read_values", "pv")),
-                    "is_read", *given),
-                *by(scores, "wait_read"),
-            ),
-            after=(*by(scores, "store_sum", "hand_sums"), *by(math, "finish")),
-            hints=frozenset({"prefetch"}),
+    def _of_scores(self) -> tuple[str, ...]:
+        return (
+            "spread_queries", *(("next_scales",) if self.k.rope_aware else ()),
+            *(f"{does} {n}" for n in self.pieces for does in ("read_keys", "qk")),
+            *(("qk rope",) if self.k.rope_aware else ()),
         )  # fmt: skip
 
     @property
@@ -125,18 +86,6 @@ class FewWidened(FewRows):
         """Columns that are e4m3 in memory, the first ones."""
         return self.k.d_v if self.k.rope_aware else self.k.d_qk
 
-    @property
-    def value_pieces(self) -> range:
-        """Those that are values."""
-        return range(self.k.d_v // self.width)
-
-    def find(self, role: WarpRole) -> None:
-        """Find this block's work item and its number of tiles; in the producer also where the first
-        two of them lie."""
-        fetches = role is self.producer
-        self._record("setup", None, role=role, fetches=fetches, scores=not fetches,
-                     multiplies=role is self.scores)  # fmt: skip
-
     # ---- scores -----------------------------------------------------------------------------
 
     def spread_queries(self, tile: Tile) -> None:
@@ -145,6 +94,12 @@ class FewWidened(FewRows):
             "spread_queries", tile, role=self.scores, domain="first",
             uses=(Value(self.query.name),), defines=(Value(self.spread.name),),
         )  # fmt: skip
+
+    def next_scales(self, tile: Tile) -> None:
+        """Take the scales of the tile's rows, where rows have some, and load those of the next
+        one's."""
+        if self.k.rope_aware:
+            self._record("next_scales", tile)
 
     def read_keys(self, tile: Tile, piece: int) -> None:
         """Read a tile's keys as operand A, and make bf16 of them."""
@@ -166,35 +121,8 @@ class FewWidened(FewRows):
             self._record(
                 "qk", tile, of="rope", template="qk_rope", asynchronous=True,
                 tile_=self.boxes_of_keys[-1], query_tile=self.queries[-1], defines=(Value("S"),),
-                uses=(Value(self.cache[0].name, tile), Value(self.query.name)),
+                uses=(Value(self._keys, tile), Value(self.query.name)),
             )  # fmt: skip
-
-    def next_scales(self, tile: Tile) -> None:
-        """Take the scales of the tile's rows, where rows have some, and load those of the next
-        one's."""
-        if self.k.rope_aware:
-            self._record("next_scales", tile)
-
-    def wait_read(self, tile: Tile) -> None:
-        """Wait until the other role is done with P and alpha of the tile."""
-        self._record("wait_read", tile, template="nothing", uses=(Value(self.read.name, tile),))
-
-    def softmax(self, tile: Tile) -> None:
-        """Mask S; M and alpha; P in place of S, as bf16 to SMEM; sums."""
-        self._record(
-            "softmax", tile, role=self.scores, uses=(Value("S"), Value("l")), joins=True,
-            defines=(Value(self.p.name, tile), Value(self.alphas.name, tile), Value("l"),
-                     Value(self.written.name, tile)),
-        )  # fmt: skip
-
-    def store_sum(self) -> None:
-        """Add up the row sums of all threads."""
-        self._record("store_sum", None, role=self.scores, joins=True, uses=(Value("l"),),
-                     defines=(Value(self.warps.name), Value("l")))  # fmt: skip
-
-    def hand_sums(self) -> None:
-        """Store row sums and M for the role that has O."""
-        self._record("hand_sums", None, uses=(Value("l"),), defines=(Value(self.sums.name),))
 
     # ---- values -----------------------------------------------------------------------------
 
@@ -204,49 +132,19 @@ class FewWidened(FewRows):
             "read_values", tile, defines=(Value(f"V {piece % SETS}"),), **self._read(tile, piece),
         )  # fmt: skip
 
-    def rescale(self, tile: Tile) -> None:
-        """O *= alpha, of the role that has scores."""
-        self._record(
-            "rescale", tile, template="rescale_apart", defines=(Value("O"),),
-            uses=(Value(self.alphas.name, tile), Value(self.written.name, tile), Value("O")),
-        )  # fmt: skip
-
     def pv_of(self, tile: Tile, piece: int) -> None:
         """O^T += V^T P^T over these columns."""
-        self._record(
-            "pv", tile, of=str(piece), template="pv_apart", a=self._operand(piece),
-            first_block=self.width // COLUMNS * piece, asynchronous=True, defines=(Value("O"),),
-            uses=(Value(f"V {piece % SETS}"), Value(self.p.name, tile),
-                  Value(self.written.name, tile)),
-        )  # fmt: skip
+        first = self.width // COLUMNS * piece
+        self.multiply(tile, piece, "pv_apart", a=self._operand(piece), first_block=first)
 
-    def is_read(self, tile: Tile) -> None:
-        """Say that the products with P are done."""
-        self._record("is_read", tile, template="nothing", uses=(Value("O"),),
-                     defines=(Value(self.read.name, tile),))  # fmt: skip
-
-    def finish(self) -> None:
-        """Store O / l and LSE; of a part to a slot, which blocks may put together."""
-        assert self.parts
-        self._record(
-            "finish", None, template="finish_apart", joins=True,
-            uses=(Value(self.sums.name), Value("O")),
-            defines=tuple(Value(room.name) for room in self.parts.rooms.values()),
-        )  # fmt: skip
-
-    # ---- tiles ------------------------------------------------------------------------------
-
-    @property
-    def _zeroes_tail(self) -> bool:
-        """e4m3 is finite here."""
-        return False
+    # ---- registers --------------------------------------------------------------------------
 
     def _read(self, tile: Tile, piece: int) -> dict[str, Any]:
         """Of an operation that reads some columns of a tile: where they are, and go."""
         box, begins = divmod(self.width * piece, BOX)
         return {
             "of": str(piece), "tile_": self.boxes_of_keys[box], "begins": begins,
-            "a": self._operand(piece), "uses": (Value(self.cache[0].name, tile),),
+            "a": self._operand(piece), "uses": (Value(self._keys, tile),),
         }  # fmt: skip
 
     def _operand(self, piece: int) -> list[str]:

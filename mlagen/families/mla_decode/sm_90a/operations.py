@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3
+from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3, FewE4m3Apart
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
 from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
@@ -91,6 +91,13 @@ def few_rows_decode(
     return FewRows(k, s, producer, math, feeder, boxes, ahead, _few_form(k, s, converts))
 
 
+OF_E4M3 = {
+    "setup": "few_rows/setup_e4m3.ptx.j2",
+    "load_values": "mla_decode/load_values.ptx.j2",
+    **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3", "rescale_e4m3")},
+}
+
+
 def few_e4m3_decode(
     k: MlaDecodeConfig,
     s: PipelineSpace,
@@ -100,12 +107,31 @@ def few_e4m3_decode(
     ahead: int,
 ) -> FewE4m3:
     """Those of one with products of e4m3. Raises UnsupportedError for chunks."""
-    own = {
-        "setup": "few_rows/setup_e4m3.ptx.j2",
-        "load_values": "mla_decode/load_values.ptx.j2",
-        **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3", "rescale_e4m3")},
-    }
-    return FewE4m3(k, s, producer, math, held, ahead, _few_form(k, s, own))
+    return FewE4m3(k, s, producer, math, held, ahead, _few_form(k, s, OF_E4M3))
+
+
+APART = {
+    **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2"
+       for name in ("softmax", "rescale", "finish")},
+    "hand_sums": "few_rows/apart/hand_sums.ptx.j2",
+    "nothing": "pipeline/nothing.ptx.j2",
+}  # fmt: skip
+
+
+def few_e4m3_apart_decode(
+    k: MlaDecodeConfig,
+    s: PipelineSpace,
+    producer: WarpRole,
+    scores: WarpRole,
+    math: WarpRole,
+    width: int,
+    ahead: int,
+) -> FewE4m3Apart:
+    """Those of one with products of e4m3 and a role for the scores. Raises UnsupportedError for
+    chunks."""
+    return FewE4m3Apart(
+        k, s, producer, scores, math, width, ahead, _few_form(k, s, {**OF_E4M3, **APART})
+    )
 
 
 def few_widened_decode(
@@ -120,12 +146,11 @@ def few_widened_decode(
     """Those of one over e4m3 rows that become bf16 in registers. Raises UnsupportedError for
     chunks."""
     own = {
-        **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2"
-           for name in ("qk", "rescale", "pv", "finish")},
+        **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2" for name in ("qk", "pv")},
         **{name: f"few_rows/apart/{name}.ptx.j2"
-           for name in ("setup", "spread_queries", "next_scales", "read_keys", "qk_rope", "softmax",
-                        "read_values", "hand_sums")},
-        "nothing": "pipeline/nothing.ptx.j2",
+           for name in ("setup", "spread_queries", "next_scales", "read_keys", "qk_rope",
+                        "read_values")},
+        **APART,
     }  # fmt: skip
     return FewWidened(k, s, producer, scores, math, width, ahead, _few_form(k, s, own))
 
