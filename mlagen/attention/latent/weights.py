@@ -93,23 +93,22 @@ def maxima(walk: Walk, keys: Keys, order: Order) -> list[tuple[Floats, Floats]]:
         for ends in (low, high)
     ]
     begins = [np.where(np.isneginf(begin), 0.0, begin) for begin in begins]
-    found = []
-    for begin in begins[: 1 + bool((begins[0] != begins[1]).any())]:
-        least, most = _moving(walk, low - begin, high - begin, order.slack, known=True)
-        found.append((least + begin, most + begin))
-    return found
+    apart = bool((begins[0] != begins[1]).any())
+    return [_moving(walk, low, high, order.slack, begin) for begin in begins[: 1 + apart]]
 
 
 def _moving(
-    walk: Walk, low: Floats, high: Floats, slack: int, *, known: bool = False
+    walk: Walk, low: Floats, high: Floats, slack: int, begin: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """M after each tile of which the largest score is between `low` and `high`. `known`: the first
-    one is 0."""
+    """M after each tile of which the largest score is between `low` and `high`. `begin` [rows, 1]:
+    where it begins, a whole number if that is not said."""
+    origin = 0.0 if begin is None else begin
+    low, high = low - origin, high - origin
     least, most = np.full((2, *low.shape), -np.inf)
     one = other = np.full(len(low), -np.inf)
     for tile in range(walk.tiles):
         down, up = low[:, tile], high[:, tile]
-        first = np.isneginf(other) & ~np.isneginf(up) & known
+        first = np.isneginf(other) & ~np.isneginf(up) & (begin is not None)
         moves, may = down > other + slack, up > one + slack
         # An M that has not moved is at most the slack below the largest score.
         one = np.where(moves, np.ceil(down), np.maximum(one, np.ceil(down - slack)))
@@ -117,7 +116,7 @@ def _moving(
         one, other = np.where(first, 0.0, one), np.where(first, 0.0, other)
         least[:, tile], most[:, tile] = one, other
     some = ~np.isneginf(most)
-    return np.where(some, least, walk.base), np.where(some, most, walk.base)
+    return np.where(some, least + origin, walk.base), np.where(some, most + origin, walk.base)
 
 
 def _lift(walk: Walk, keys: Keys, order: Order) -> Floats:
