@@ -7,19 +7,16 @@ over stored rows that of `schedules/shared/few_widened.py`; others that of
 `schedules/shared/e4m3_products.py`.
 """
 
-from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.dsl import schedule
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_apart_decode,
     few_e4m3_decode,
     few_rows_decode,
     few_widened_decode,
 )
 from mlagen.schedules.shared.e4m3_products import e4m3_products
 from mlagen.schedules.shared.few_e4m3 import few_e4m3
-from mlagen.schedules.shared.few_e4m3_apart import few_e4m3_apart
 from mlagen.schedules.shared.few_rows import few_rows
 from mlagen.schedules.shared.few_widened import few_widened
 from mlagen.schedules.shared.two_halves import two_halves
@@ -32,13 +29,6 @@ def keys_are_rows(k, s):
                                   comment="keys are the rows of products")  # fmt: skip
 
 
-def scores_are_apart(k, s):
-    """Whether scores have a warpgroup of their own: with more rows one takes longer than a tile's
-    bytes."""
-    return s.choice("apart", *((1, 0) if item_rows(k) > 24 else (0, 1)),
-                    comment="scores have a warpgroup of their own")  # fmt: skip
-
-
 def keys_are_read(k, s):
     """Whether e4m3 keys become bf16 in the registers of who multiplies them."""
     ways = ("registers",) if k.rope_aware else ("registers", "smem")
@@ -48,9 +38,7 @@ def keys_are_read(k, s):
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     few, of_e4m3 = keys_are_rows(k, s), k.compute == "fp8"
-    if few and of_e4m3 and scores_are_apart(k, s):
-        few_e4m3_apart(k, s, few_e4m3_apart_decode)
-    elif few and of_e4m3:
+    if few and of_e4m3:
         few_e4m3(k, s, few_e4m3_decode)
     elif few and k.cache_dtype != "bf16" and keys_are_read(k, s):
         few_widened(k, s, few_widened_decode)

@@ -19,12 +19,11 @@ def few_e4m3(k, s, operations):
     """The schedule of `operations(k, s, producer, math, held, ahead)`."""
     columns = -(-k.d_qk // 128)
     s.choice("persistent", 0, comment="a block takes one work item")
-    slots = s.choice("slots", 4, 5, 3, comment="tiles of keys in SMEM")
+    slots = s.choice("slots", 3, 4, comment="tiles of keys in SMEM")
     ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
-    most = 4 if rows <= 24 else 2 if k.causal and k.q_len > 1 else 3  # so registers suffice
-    held = s.choice("held", *range(most, 1, -1),
+    held = s.choice("held", *((4, 2) if rows <= 24 else (2,)),
                     comment="tiles of columns of V that are read before P is known")  # fmt: skip
     math = s.role("math", warpgroups=1, registers=256)
     producer = s.role("producer", warps=1 if single else 4, single=single)

@@ -9,7 +9,7 @@ of bf16: rows are converted in the registers of who multiplies them.
 | maxima; P and alpha -> SMEM              | say that P is read                     |
 
 A producer fetches Q and tiles of keys. The scores of tile i + 1 are computed while O takes in tile
-i. No loop has code of its own for the first or the last tile.
+i. The first tile of scores has code of its own, as nobody has read P before it.
 """
 
 from mlagen.attention.latent.problem import LatentProblem, item_rows

@@ -15,7 +15,6 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_apart_decode,
     few_e4m3_decode,
     few_rows_decode,
     few_widened_decode,
@@ -286,12 +285,8 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90 few rows in registers", "few_widened",
             MlaDecodeConfig(16, cache_dtype="fp8_rope_aware"), (few_widened_decode,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shared("mla_decode_sm90 few rows fp8 apart", "few_e4m3_apart",
-            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"),
-            (few_e4m3_apart_decode,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
-            share=0.6),
     _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
-            MlaDecodeConfig(16, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_decode,),
+            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_decode,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),

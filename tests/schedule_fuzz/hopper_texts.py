@@ -38,7 +38,7 @@ from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 
-FEW = ("few_rows", "few_e4m3", "few_e4m3_apart", "few_widened")  # tables of few query rows
+FEW = ("few_rows", "few_e4m3", "few_widened")  # tables of few query rows
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless

@@ -4,7 +4,8 @@ The estimate is of microseconds, and knows three GPUs. Numbers of an H200 are fi
 runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
 sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
 4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to 90 runs of
-16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433). Those of an MI355X are
+16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433), those of both together to
+170 runs (at commit ff2e49ba). Those of an MI355X are
 predictions, of the cycle model and of 6.5 TB/s from HBM for all 256 compute units: nothing was
 measured on one. Those of a B200 are predictions as well: a bound by pipe of what was executed in
 the emulator, of which FlashMLA's published speed is 82 %, and assumptions, each of which is named

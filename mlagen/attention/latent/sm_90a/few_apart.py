@@ -1,5 +1,5 @@
 """Dense MLA decode of few query rows on Hopper, keys as rows, with a warpgroup for the scores and
-one for O: the operations that a schedule arranges, whatever products are of.
+one for O: the operations that a schedule arranges, whatever makes the scores.
 
 Tiles stay in SMEM as they are stored. The role with O reads V^T as operand A of O^T += V^T P^T,
 across the rows, while the scores of the tile are computed. P and alpha, and in the end row sums and

@@ -19,21 +19,17 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.order import HOPPER_E4M3, Order
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_apart import BOX, SETS, FewApart
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.dsl import PipelineOrder, Tile, Value, by
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
+BOX = 128  # columns of e4m3 in a row of a tile
 BLOCK = 64  # columns of O that an instruction has
 WORDS = TILE * BOX // 4 // 128  # registers of a thread for 128 columns of 64 keys
 # wgmma descriptor of P: 64-byte swizzle, 8 rows are 512 bytes (PTX ISA, matrix descriptor).
 P_BYTES = TILE
 P_BITS = 2 << 62 | 8 * P_BYTES >> 4 << 32 | 1 << 16
-
-
-REMAINING = ("remaining", ".b32", "keys left from the next tile of V on")
-MOVED = ("moved", ".b32", "whether some row of this warp has another M than before")
 
 
 def fp32(number: float) -> str:
@@ -80,8 +76,8 @@ class FewE4m3(FewRows):
         return [
             *super()._key_registers(),
             ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys"),
-            REMAINING,
-            MOVED,
+            ("remaining", ".b32", "keys left from the next tile of V on"),
+            ("moved", ".b32", "whether some row of this warp has another M than before"),
         ]
 
     def _plain(self) -> PipelineOrder:
@@ -141,58 +137,3 @@ class FewE4m3(FewRows):
     def _zeroes_tail(self) -> bool:
         """`load_values` does."""
         return False
-
-
-class FewE4m3Apart(FewApart):
-    """The operations of one kernel with products of e4m3 over the tiles and registers of `FewApart`
-    and v: V^T of `width` columns, in turn."""
-
-    def __init__(
-        self,
-        k: LatentProblem,
-        s: PipelineSpace,
-        producer: WarpRole,
-        scores: WarpRole,
-        math: WarpRole,
-        width: int,
-        ahead: int,
-        form: Form,
-    ) -> None:
-        super().__init__(k, s, producer, scores, math, width, ahead, form)
-        self.supply |= {
-            "v": s.names("v"), "keys_": [tiles[0] for tiles in self.keys],
-            "p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3),
-        }  # fmt: skip
-
-    def _key_registers(self) -> list[tuple[str, str, str]]:
-        return [*super()._key_registers(), REMAINING, MOVED]
-
-    def _of_scores(self) -> tuple[str, ...]:
-        return ("qk",)
-
-    def qk(self, tile: Tile) -> None:
-        """S^T = K Q^T."""
-        self._record(
-            "qk", tile, template="qk_e4m3", asynchronous=True, defines=(Value("S"),),
-            uses=(Value(self._keys, tile), Value(self.query.name)),
-        )  # fmt: skip
-
-    def read_values(self, tile: Tile, piece: int) -> None:
-        """Read some columns of V^T as operand A; keys past the sequence's end as 0."""
-        self._record(
-            "read_values", tile, of=str(piece), template="load_values", first_tile=piece,
-            counts=piece == self.value_pieces[-1], v=self._operand(piece),
-            uses=(Value(self._keys, tile),), defines=(Value(f"V {piece % SETS}"),),
-        )  # fmt: skip
-
-    def pv_of(self, tile: Tile, piece: int) -> None:
-        """O^T += V^T P^T over these columns."""
-        each = self.width // BLOCK
-        blocks = range(each * piece, each * (piece + 1))
-        self.multiply(tile, piece, "pv_e4m3", blocks=blocks, v=self._operand(piece))
-
-    def _operand(self, piece: int) -> list[str]:
-        """The registers of some columns of V^T."""
-        first = WORDS * (piece % SETS)
-        held: list[str] = self.supply["v"][first : first + WORDS]
-        return held

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3, FewE4m3Apart
+from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3
 from mlagen.attention.latent.sm_90a.few_rows import FewRows
 from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
@@ -116,22 +116,6 @@ APART = {
     "hand_sums": "few_rows/apart/hand_sums.ptx.j2",
     "nothing": "pipeline/nothing.ptx.j2",
 }  # fmt: skip
-
-
-def few_e4m3_apart_decode(
-    k: MlaDecodeConfig,
-    s: PipelineSpace,
-    producer: WarpRole,
-    scores: WarpRole,
-    math: WarpRole,
-    width: int,
-    ahead: int,
-) -> FewE4m3Apart:
-    """Those of one with products of e4m3 and a role for the scores. Raises UnsupportedError for
-    chunks."""
-    return FewE4m3Apart(
-        k, s, producer, scores, math, width, ahead, _few_form(k, s, {**OF_E4M3, **APART})
-    )
 
 
 def few_widened_decode(
