@@ -26,7 +26,7 @@ def few_widened(k, s, operations):
                      comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
     rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
     # Three warpgroups begin with 168 registers a thread.
-    width = s.choice("width", *((128, 64) if rows <= 24 else (64,)),
+    width = s.choice("width", *((128, 64) if rows <= 16 else (64,)),
                      comment="columns that are converted at a time")  # fmt: skip
     scores = s.role("scores", warpgroups=1, registers=120)
     math = s.role("math", warpgroups=1, registers=216)

@@ -17,8 +17,7 @@ from mlagen.targets.nvidia.codegen.thin import plan
 FP8 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 FORMS = (
     ({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {"keys_from": "smem"}),
-    (FP8, {}), (FP8, {"held": 2}), ({"cache_dtype": "fp8_e4m3"}, {}),
-    ({"cache_dtype": "fp8_rope_aware"}, {}),
+    (FP8, {"held": 2}), ({"cache_dtype": "fp8_rope_aware"}, {}),
 )  # fmt: skip
 
 
