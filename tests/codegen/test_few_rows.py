@@ -14,7 +14,11 @@ from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 
-FORMS = (({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {}))
+FP8 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
+FORMS = (
+    ({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {"keys_from": "smem"}),
+    (FP8, {"held": 2}), ({"cache_dtype": "fp8_rope_aware"}, {}),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=FORMS, ids=str)
@@ -52,7 +56,8 @@ def test_a_tile_is_not_given_back_before_its_product(made):
     steps = list(loop.cluster.operations())
     given = next(op for op in steps if op.name == "release")
     steps.remove(given)
-    steps.insert(next(n for n, op in enumerate(steps) if op.name == "rescale"), given)
+    last = {op.name: n for n, op in reversed(list(enumerate(steps)))}
+    steps.insert(last.get("load_values", last["rescale"]), given)
     tried = replace(
         looped(made, loop.stream, loop.prologue, steps, loop.epilogue), groups=loop.groups
     )
@@ -69,7 +74,10 @@ def test_a_tile_is_not_given_back_before_its_product(made):
         ({"num_heads": 128, "num_kv_heads": 4, "q_len": 8}, True),
         ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, True),
         ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "dtype": "fp8_e4m3"}, False),
-        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, False),
+        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, True),
+        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware", "dtype": "fp8_e4m3"}, False),
+        ({"num_heads": 8, "q_len": 4, **FP8}, True),
+        ({"num_heads": 40, **FP8}, False),
     ],
 )
 def test_rows_and_types_decide_the_form(fields, few):

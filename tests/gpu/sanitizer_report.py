@@ -169,6 +169,8 @@ FORMS = {
         "num_heads=16 cache_dtype=fp8_e4m3 together=2",
         "num_heads=16 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 compute=fp8",
         "num_heads=16 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 compute=fp8 together=2",
+        "num_heads=32 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 compute=fp8 together=2",
+        "num_heads=16 cache_dtype=fp8_rope_aware together=2",
         "num_heads=64 persistent=1",
         "num_heads=128 persistent=1",
         "num_heads=40 page_size=16 q_len=3 persistent=1",

@@ -56,9 +56,15 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16, **NATIVE, "page_size": 16, "q_len": 3},
     {"num_heads": 12, **NATIVE, "page_size": 192, "num_kv_heads": 3, "mask": "null"},
     {"num_heads": 40, **NATIVE, "mask": "sliding_window_causal[100]", "q_len": 2},
+    {"num_heads": 8, **NATIVE, "page_size": 1, "q_len": 4},
+    {"num_heads": 24, **NATIVE},
+    {"num_heads": 32, **NATIVE, "mask": "sliding_window_causal[100]", "page_size": 16},
     {"num_heads": 128, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
     {"num_heads": 24, "cache_dtype": "fp8_rope_aware", "page_size": 16, "mask": "null", "q_len": 3},
+    {"num_heads": 10, "cache_dtype": "fp8_rope_aware", "page_size": 192, "q_len": 3,
+     "mask": "sliding_window_causal[100]"},
+    {"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128},
     {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 2},
     {
         "num_heads": 64, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware", "page_size": 192,
@@ -74,9 +80,14 @@ FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16},
     {"num_heads": 16, "page_size": 1},
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 40, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1},
+    {"num_heads": 32, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
+    {"num_heads": 64, **NATIVE},
     {"num_heads": 16, **NATIVE},
+    {"num_heads": 32, **NATIVE, "page_size": 1},
 )
 
 

@@ -11,6 +11,7 @@ from test_mla_decode_gpu import check
 
 import mlagen
 from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel
@@ -32,7 +33,7 @@ def problems(draw: Any) -> dict[str, Any]:
     cache = draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3", "fp8_rope_aware"]))
     of_rows = ["fp8_rope_aware"] if cache == "fp8_rope_aware" else []
     divisors = [n for n in range(1, 9) if heads % n == 0 and (n == 1 or cache != "fp8_rope_aware")]
-    return {
+    fields = {
         "num_heads": heads,
         "num_kv_heads": draw(st.one_of(st.just(1), st.sampled_from(divisors))),
         "q_len": draw(st.integers(1, 8)),
@@ -41,6 +42,11 @@ def problems(draw: Any) -> dict[str, Any]:
         "dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3", *of_rows])),
         "cache_dtype": cache,
     }
+    native = {**fields, "dtype": "fp8_e4m3", "compute": "fp8"}
+    few = cache == "fp8_e4m3" and is_few(MlaDecodeConfig(**native))
+    if cache == "fp8_e4m3" and (few or fields["page_size"] > 1) and draw(st.booleans()):
+        return native
+    return fields
 
 
 LENGTHS = st.lists(

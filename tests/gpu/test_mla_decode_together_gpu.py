@@ -28,6 +28,9 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16, **NATIVE, "page_size": 16, "q_len": 3},
     {"num_heads": 12, **NATIVE, "num_kv_heads": 3, "mask": "null"},
     {"num_heads": 40, **NATIVE, "mask": "sliding_window_causal[100]", "q_len": 2},
+    {"num_heads": 32, **NATIVE},
+    {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 4, **NATIVE, "q_len": 3, "page_size": 1},
 )
 
 
@@ -47,7 +50,7 @@ def test_forms(fields: dict[str, Any]) -> None:
         assert not bool(plan.arrivals.any())
 
 
-@pytest.mark.parametrize("fields", [FORMS[0], FORMS[6], FORMS[8]], ids=str)
+@pytest.mark.parametrize("fields", [FORMS[0], FORMS[6], FORMS[8], FORMS[12], FORMS[13]], ids=str)
 @pytest.mark.parametrize("batch", [7, 60])
 def test_the_same_bits_under_load(fields: dict[str, Any], batch: int) -> None:
     """With 60 sequences more blocks than fit at once: some leave their slices to later ones."""

@@ -14,7 +14,7 @@ import numpy as np
 from mlagen.emulator.ptx.arithmetic.dot import dot, rule_of
 
 BF16, E4M3, F32 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32
-TILE, STEP, SLACK, BIAS = 64, 32, 2, 6
+TILE, STEP, SLACK, BIAS, FINE = 64, 32, 2, 6, 512
 RULE = rule_of("wgmma", "e4m3", "f32")
 
 # And data that shows them.
@@ -80,7 +80,10 @@ def _attention(inputs, q, rows, seen, wrong):
         s = np.where(hidden, F32(-np.inf), s)
         largest = (s.max(axis=1) * c).astype(F32)
         moves = largest > m + F32(bias + slack)
-        new = np.where(moves, np.ceil(largest) - bias, m).astype(F32)
+        begins = np.ceil(largest * FINE) / FINE - bias
+        later = m + np.ceil((largest - (m + F32(bias))).astype(F32))
+        later = np.where(m == -np.finfo(F32).max, begins, later)
+        new = np.where(moves, later, m).astype(F32)
         with np.errstate(under="ignore"):
             alpha = (np.exp2(np.maximum(m - new, F32(-127))) * (m - new > -127)).astype(F32)
             p = np.exp2((s.astype(float) * float(c) - new[:, None]).astype(F32))

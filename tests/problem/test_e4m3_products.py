@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from e4m3_simulation import E4M3, FAULTS, OF_ROWS, simulate
 
-from mlagen.attention.latent.order import OF_E4M3
+from mlagen.attention.latent.order import HOPPER_E4M3, OF_E4M3
 from mlagen.attention.latent.walk import Keys, Walk
-from mlagen.attention.latent.weights import Weights, whole_maxima
+from mlagen.attention.latent.weights import Weights, maxima
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.made_up import SPARSE_KINDS, mla_sparse_prefill_inputs
@@ -119,8 +119,25 @@ def walk(tops, error):
     ],
 )
 def test_m_is_known_but_for_errors_of_scores(tops, least, most):
-    found = whole_maxima(walk(tops, 1e-5), keys(len(tops)), ORDER)
-    np.testing.assert_array_equal(found, [[least], [most]])
+    found = maxima(walk(tops, 1e-5), keys(len(tops)), ORDER)
+    np.testing.assert_array_equal(found, [[[least], [most]]])
+
+
+@pytest.mark.parametrize(
+    "tops, known",
+    [
+        ([3.3, 5.2, 6.0], [[1690, 1690, 1690 + 3 * 512]]),  # 5.2 is not 2 above where M is
+        ([-np.inf, 3.3, 9.9], [[0, 1690, 1690 + 7 * 512]]),
+        # 3 may be just above 3: then M is a step higher from the first tile on.
+        ([3.0, 9.5], [[3 * 512, 10 * 512], [3 * 512 + 1, 10 * 512 + 1]]),
+    ],
+)
+def test_m_moves_by_whole_numbers_from_where_it_begins(tops, known):
+    found = maxima(walk(tops, 1e-5), keys(len(tops)), replace(HOPPER_E4M3, tile=2))
+    assert len(found) == len(known)
+    for (least, most), wanted in zip(found, known, strict=True):
+        np.testing.assert_array_equal(512 * least, [wanted])
+        np.testing.assert_array_equal(512 * most, [wanted])
 
 
 def test_p_below_the_normal_range_may_be_what_follows_from_either_m():

@@ -368,5 +368,7 @@ def test_what_an_item_leaves_to_the_next_is_seen(old, new):
 
 
 def test_the_scale_of_another_row_is_seen():
-    config = MlaDecodeConfig(16, cache_dtype="fp8_rope_aware")
-    defective(config, "%key, %thread, 63;", "%key, %thread, 62;")
+    for heads, line, other in (
+        (40, "%key, %thread, 63;", "%key, %thread, 62;"), (16, "%key, %key, 8;", "%key, %key, 9;")
+    ):  # fmt: skip
+        defective(MlaDecodeConfig(heads, cache_dtype="fp8_rope_aware"), line, other)

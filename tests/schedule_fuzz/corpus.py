@@ -14,7 +14,11 @@ from typing import Any
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import few_rows_decode
+from mlagen.families.mla_decode.sm_90a.operations import (
+    few_e4m3_decode,
+    few_rows_decode,
+    few_widened_decode,
+)
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.operations import Decode as PagedDecode
 from mlagen.families.mla_prefill.problem import MlaProblem
@@ -277,6 +281,12 @@ CASES: tuple[Case, ...] = (
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shared("mla_decode_sm90 few rows e4m3", "few_rows",
             MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_decode,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shared("mla_decode_sm90 few rows in registers", "few_widened",
+            MlaDecodeConfig(16, cache_dtype="fp8_rope_aware"), (few_widened_decode,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
+            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_decode,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),

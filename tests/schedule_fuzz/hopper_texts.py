@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
@@ -38,6 +38,7 @@ from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 
+FEW = ("few_rows", "few_e4m3", "few_widened")  # tables of few query rows
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
@@ -105,7 +106,7 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
     if case.target == "sm_100a":
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
     elif isinstance(problem, MlaDecodeConfig):
-        make = partial(_decode, few=case.function == "few_rows")
+        make = partial(_decode, few=case.function in FEW)
     else:
         make = {
             "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm, "Folding": _fold,
@@ -170,15 +171,18 @@ def _decode(
         work = plan_work(config, lengths, blocks=1)
     assert not len(work.merges), "the merge is a kernel of its own"
     order, height = (KEYS_AS_ROWS, -(-item_rows(config) // 8) * 8) if few else (SEESAW, 64)
+    if config.compute == "fp8":  # sums of fp32 are not cut
+        order = replace(HOPPER_E4M3, kept=0)
     expected = [oracle(inputs, splits=work.splits, order=order) for oracle in (exact, rounded)]
     shape = (inputs.batch, config.num_heads, config.q_len)
     gathered, pool, q = config.page_size == 1, inputs.cache, inputs.q
+    mapped = config.dtype == "bf16" or config.compute == "fp8"
 
     def arguments(text: str) -> dict[str, Any]:
         tokens = q.size // (config.num_heads * q.shape[-1])
         rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
         made = {
-            "q": Map(q.reshape(-1, 576), height) if config.dtype == "bf16" else q,
+            "q": Map(q.reshape(-1, 576), height) if mapped else q,
             "cache": pool if gathered else rows,
             "items": work.items, "block_table": inputs.block_table,
             "cache_lengths": inputs.cache_lengths, "max_pages": inputs.max_pages,
@@ -191,7 +195,9 @@ def _decode(
         }  # fmt: skip
         if gathered or config.rope_aware:
             made["num_blocks"] = inputs.num_blocks
-        if config.cache_dtype != "bf16":
+        if config.rope_aware:
+            made["kv_scales"] = inputs.kv_scales
+        elif config.cache_dtype != "bf16":
             made["kv_scale"] = np.float32(inputs.kv_scale)
         if work.shares is not None:
             made["shares"] = work.shares

@@ -17,6 +17,8 @@ HEADS = (8, 12, 16, 24, 32, 40, 64, 128)
 SPILLED = (
     {"num_heads": 34, "q_len": 2, "mask": "sliding_window_causal[99]",
      "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 4, "q_len": 6, "mask": "sliding_window_causal[99]",
+     "cache_dtype": "fp8_rope_aware"},
 )  # fmt: skip
 
 

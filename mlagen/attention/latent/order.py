@@ -22,7 +22,10 @@ class Order:
     in this order of them, and a step of 16 has four of each 16 of 64, as `added` says. `slack`: M
     is a whole number of log2 units, and moves only where a score is more than so many above it.
     Two such M differ by a power of two, which P, O and the row sum are exactly multiplied by: so it
-    rounds the same, wherever M moves. `depth`: columns, or keys, that one step of a product adds;
+    rounds the same, wherever M moves. `fine`: a row's first M is not a whole number but its first
+    tile's largest score, rounded up to one in so many of a log2 unit, and M moves from there by
+    whole numbers; so the largest P are near the upper end of an octave, where e4m3 is finest; 0:
+    whole numbers. `depth`: columns, or keys, that one step of a product adds;
     `serial`: one by one, with a rounding each. `running`: how splits are merged (`latent.splits`).
     `bias`: P is exp2(S - M + bias), rounded to e4m3, and M is where the kernel has it; 0: P is
     rounded to bf16. Where rows have scales P times a scale is what is rounded to e4m3; so M follows
@@ -44,6 +47,7 @@ class Order:
     running: bool = False
     kept: int = 0
     scaled_columns: int = 0
+    fine: int = 0
 
     @property
     def behind(self) -> int:
@@ -110,10 +114,9 @@ OF_E4M3 = Order(tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32
 # The same on gfx950: some products add 64 numbers, which also bounds those that add 32.
 E4M3_BY_WAVES = replace(BY_WIDE_WAVES_64, slack=2, bias=6)
 
-# Hopper's products of e4m3: the tensor core keeps 13 bits of the largest term and of a sum.
-HOPPER_E4M3 = Order(
-    tile=64, first_columns=(0,), late_columns=D_V, slack=2, depth=32, bias=6, kept=13
-)
+# Hopper's products of e4m3: the tensor core keeps 13 bits of the largest term and of a sum. M in
+# 512ths: fp32 holds it and its bias exactly up to 2^14.
+HOPPER_E4M3 = replace(OF_E4M3, kept=13, fine=512)
 
 
 def keys_in_registers(columns: int, scaled_columns: int = 0) -> Order:

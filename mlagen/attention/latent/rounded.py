@@ -53,7 +53,7 @@ from mlagen.attention.latent.walk import (
     row_factors,
 )
 from mlagen.attention.latent.weights import Weights
-from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
+from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_e4m3
 
 
 def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
@@ -175,8 +175,8 @@ def _cut_sums(
     order: Order,
 ) -> tuple[Floats, Floats]:
     """Sums of stored P v in the steps of the kernel, with its cuts, and their bounds, [rows,
-    columns]. Where a P may be another number, all later cuts of its row may differ. M is a whole
-    number: what its moves do to a sum is exact."""
+    columns]. Where a P may be another number, all later cuts of its row may differ. M moves by
+    whole numbers: what its moves do to a sum is exact."""
     stored, flip = p
     place = rounding.places[0]
     open_ = np.zeros(place.shape, np.bool_)
@@ -195,6 +195,7 @@ def _cut_sums(
             keys = v[tile * order.tile + first :][: order.depth]
             part = slice(first, first + len(keys))
             weights, may = (x[:, tile, part] * lift[:, tile] for x in (stored, flip))
+            weights = round_e4m3(weights)  # the number itself, where the factor is no power of two
             size = np.abs(acc) + off + largest_terms(weights + may) @ largest_terms(keys)
             off += may @ np.abs(keys) + np.where(apart[:, None], 2 * order.step * size, 0.0)
             acc = cut_columns(acc, weights, keys.T, order.kept)

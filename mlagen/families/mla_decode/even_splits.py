@@ -4,7 +4,8 @@ The estimate is of microseconds, and knows three GPUs. Numbers of an H200 are fi
 runs of other split lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32
 sequences of 1024 to 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and
 4ee70ac), longer ones warm. Those of few query rows and of products of e4m3 are fitted to 90 runs of
-16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433). Those of an MI355X are
+16 heads, 1 to 64 sequences of 1024 to 32768 keys (at commit ee4c8433), those of both together to
+170 runs (at commit ff2e49ba). Those of an MI355X are
 predictions, of the cycle model and of 6.5 TB/s from HBM for all 256 compute units: nothing was
 measured on one. Those of a B200 are predictions as well: a bound by pipe of what was executed in
 the emulator, of which FlashMLA's published speed is 82 %, and assumptions, each of which is named
@@ -76,9 +77,10 @@ BF16 = Costs()
 # An e4m3 cache is turned into bf16 first: 635 us for 256 items of 128 tiles.
 E4M3 = Costs(tile=2.2)
 
-# Keys as rows, over bf16 and over e4m3; and products of e4m3.
+# Keys as rows, over bf16, over e4m3 and with products of e4m3; and these with queries as rows.
 FEW = Costs(7.1, 1.15, ((1.05, 2.3), (6.9, 1.27)), pair=0.0, loop=0.0, merge=2.25, part=0.02)
 FEW_E4M3 = replace(FEW, start=7.6, tile=1.75, crowd=((1.6, 0.3), (3.6, 0.1)), part=0.025)
+FEW_FP8 = Costs(7.0, 0.87, ((1.05, 0.92), (4.4, 0.5)), pair=0.0, loop=0.0, merge=2.25, part=0.02)
 FP8 = Costs(10.1, 1.1, ((2.0, 1.2), (5.0, 0.3)), pair=0.0, loop=0.0, merge=3.6, together=1.4,
             of_each=0.12)  # fmt: skip
 
@@ -114,6 +116,7 @@ def costs_of(config: MlaDecodeConfig, unit: Unit = HOPPER) -> Costs:
     costs = BF16 if config.cache_dtype == "bf16" else E4M3
     if unit.few:
         costs = FEW if config.cache_dtype == "bf16" else FEW_E4M3
+        costs = FEW_FP8 if config.compute == "fp8" else costs
     elif config.compute == "fp8" and unit.target == "sm_90a":
         costs = FP8
     if unit.target == "gfx950":

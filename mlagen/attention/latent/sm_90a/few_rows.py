@@ -42,16 +42,17 @@ SETS = 2  # of them, in turn
 
 
 def is_few(k: LatentProblem) -> bool:
-    """Whether keys as rows can serve a problem: its rows of Q are few and bf16, its cache is bf16
-    or e4m3 with one scale."""
-    stored = k.cache_dtype in ("bf16", "fp8_e4m3")
-    return item_rows(k) <= MOST_ROWS and k.dtype == "bf16" and stored
+    """Whether keys as rows can serve a problem: its rows of Q are few, and are bf16 or what its
+    products are of."""
+    return item_rows(k) <= MOST_ROWS and (k.dtype == "bf16" or k.compute == "fp8")
 
 
 class FewRows(KeysAsRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
     cache, one for each 64 columns) and registers (o, s). `boxes` tiles of 64 columns share a
     barrier. `ahead`: which tile after the one that is fetched is prefetched to L2; 0: none is."""
+
+    columns = COLUMNS  # of a tile in SMEM
 
     def __init__(
         self,
@@ -91,6 +92,9 @@ class FewRows(KeysAsRows):
             "feeder": feeder,
             "count_from": TILE,  # `softmax` counts down before it compares
             "parts": self.parts,
+            "box_columns": self.columns,
+            "scaled": k.cache_dtype == "fp8_e4m3",
+            "neighbours": False,
         }
 
     def _moved(self) -> tuple[Pipeline, ...]:
@@ -100,15 +104,15 @@ class FewRows(KeysAsRows):
         return -(-item_rows(self.k) // 8) * 8
 
     def _tiles(self, s: PipelineSpace) -> None:
-        math, fetches = self.math, self.producer
+        fetches, users = self.producer, self._users()
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
-        keys = keys[: self.k.d_qk // COLUMNS]
+        keys = keys[: -(-self.k.d_qk // self.columns)]
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
-        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, math)
+        self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, self.math)
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=fetches.name, consumer=math.name, resident=True
+            "query", *self.queries, producer=fetches.name, consumer=users[0].name, resident=True
         )
         parts = [keys[first : first + self.boxes] for first in range(0, len(keys), self.boxes)]
         if self.feeder:
@@ -116,11 +120,16 @@ class FewRows(KeysAsRows):
             return
         self.cache = self.fetched_by = tuple(
             s.smem.pipeline(
-                f"keys {n}", *tiles, producer=fetches.name, consumer=math.name,
-                releases=len(math.warps), producer_threads=self.paged.producer_threads,
+                f"keys {n}", *tiles, producer=fetches.name, consumer=tuple(x.name for x in users),
+                releases=sum(len(user.warps) for user in users),
+                producer_threads=self.paged.producer_threads,
             )
             for n, tiles in enumerate(parts)
         )  # fmt: skip
+
+    def _users(self) -> tuple[WarpRole, ...]:
+        """Roles that use keys, the one that uses Q first."""
+        return (self.math,)
 
     def _converted(self, s: PipelineSpace, parts: list[list[TmaTile]]) -> None:
         """Pipelines of e4m3 numbers, and of the tiles that become of them."""
@@ -170,7 +179,7 @@ class FewRows(KeysAsRows):
             ("later", ".b32", "two more than the next tile to fetch"),
             ("end_tile", ".b32", "the tile after this block's last"),
         ]  # fmt: skip
-        if paged.producer_threads:
+        if paged.producer_threads or self.k.rope_aware:
             found.append(("keys", ".b32", "keys of the sequence"))
         if self.k.num_kv_heads > 1 and not paged.producer_threads:
             found.append(("kv_column", ".b32", "first column of this block's KV head"))
@@ -287,8 +296,10 @@ class FewRows(KeysAsRows):
                 uses=(Value(self.p.name, tile), Value(name, tile)), defines=(Value("O"),),
             )  # fmt: skip
 
-    def give_back(self, tile: Tile) -> None:
-        """Give the tile's columns back to who filled them."""
+    def give_back(self, tile: Tile, *, when: bool = True) -> None:
+        """Give the tile's columns back to who filled them. `when`: or elsewhere."""
+        if not when:
+            return
         for pipeline in self.cache:
             release(pipeline, tile)
 
@@ -301,12 +312,12 @@ class FewRows(KeysAsRows):
     # ---- columns ----------------------------------------------------------------------------
 
     def _columns(self, n: int) -> list[int]:
-        """Columns, by 64, of the pipeline `n`."""
+        """Columns, a tile's after another, of the pipeline `n`."""
         return list(range(len(self.keys)))[n * self.boxes : (n + 1) * self.boxes]
 
     def _values(self, n: int) -> list[int]:
         """Those of them that are values."""
-        return [part for part in self._columns(n) if part * COLUMNS < self.k.d_v]
+        return [part for part in self._columns(n) if part * self.columns < self.k.d_v]
 
     @property
     def _valued(self) -> list[int]:
@@ -317,7 +328,7 @@ class FewRows(KeysAsRows):
         converted = self.feeder is not None and pipeline in self.cache
         n = (self.cache if pipeline in self.cache else self.fetched_by).index(pipeline)
         boxes = [
-            (tile, COLUMNS * column)
+            (tile, self.columns * column)
             for tile, column in zip(pipeline.tiles, self._columns(n), strict=False)
         ]
         template = "gather" if self.paged.producer_threads else "copy"

@@ -91,6 +91,7 @@ class KeysAsRows:
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
+            "key_scales": stored is not None and stored.scales == "key",
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
             "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "seen": (),
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR), "slots": self.slots,

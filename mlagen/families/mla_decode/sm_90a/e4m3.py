@@ -13,11 +13,12 @@ Each has half of the columns of O, and multiplies the P of all tiles. A third on
 of operand A, 16 a warp, are columns 2 g and 2 g + 1; and a lane's four bytes at 4 q of 16 are keys
 2 q, 2 q + 1, 2 q + 8 and 2 q + 9. P has the same order, in which a lane's scores already are.
 
-Softmax in base 2: P = exp2(c S - M), c = scale * log2(e). M is a whole number, and moves where a
-score is more than the slack above it: alpha, which O and the row sum are multiplied by, is a power
-of two, and seldom not 1. M is lower than it would be by the bias, and P larger, so that small ones
-are normal numbers of e4m3 (`latent.order`). M starts at the lowest finite number: a tile that a row
-sees nothing of leaves M, and its P is 0.
+Softmax in base 2: P = exp2(c S - M), c = scale * log2(e). M begins at the first tile's largest
+score, rounded up to 1/512, and moves by a whole number where a score is more than the slack above
+it: alpha, which O and the row sum are multiplied by, is a power of two, and seldom not 1. M is
+lower than it would be by the bias, and P larger, so that small ones are normal numbers of e4m3
+(`latent.order`). Before that M is the lowest finite number: a tile that a row sees nothing of
+leaves M, and its P is 0.
 
 A lane has numbers of rows g and g + 8 of its warp's 16 query rows of S, but of O^T those of query
 rows 8 j + 2 q and the next: alpha and the row sums go by way of SMEM.
@@ -26,11 +27,11 @@ rows 8 j + 2 q and the next: alpha and the row sums go by way of SMEM.
 from __future__ import annotations
 
 import dataclasses
-import struct
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3
+from mlagen.attention.latent.sm_90a.few_e4m3 import P_BITS, P_BYTES, maxima
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
@@ -46,9 +47,6 @@ BOX = 128  # columns of e4m3 in a row of a tile
 STEP = 32  # products that an instruction adds
 BLOCK = 64  # columns of O that an instruction has
 WARPS = 4  # of a math role
-# wgmma descriptor of P: 64-byte swizzle, 8 rows are 512 bytes (PTX ISA, matrix descriptor).
-P_BYTES = TILE
-P_BITS = 2 << 62 | 8 * P_BYTES >> 4 << 32 | 1 << 16
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 
@@ -96,7 +94,6 @@ class E4m3Decode:
         self.max_left = s.smem.exchange(
             "M left", ROWS * FLOAT, producer=left.name, consumer=right.name
         )
-        order = HOPPER_E4M3
         self.supply: dict[str, Any] = {
             **registers(
                 k, s, self.paged, slanted=k.causal and k.q_len > 1, converters=0, by_map=True
@@ -109,8 +106,7 @@ class E4m3Decode:
             "persistent": False, "slanted": k.causal and k.q_len > 1, "float_bytes": FLOAT,
             "tile_rows": TILE, "queries": self.queries, "keys_": self.columns,
             "query": self.query, "box_columns": BOX, "p_bits": hex(P_BITS), "p_bytes": P_BYTES,
-            "bias": order.bias, "bias_bits": _fp32(order.bias),
-            "reach": order.slack + order.bias, "reach_bits": _fp32(order.slack + order.bias),
+            **maxima(HOPPER_E4M3),
             "v": s.names("v"), "row_floats": ROWS * FLOAT, "parts": self.parts,
         }  # fmt: skip
         s.signature = signature(k, s.roles[-1].warps.stop * 32, together=True)
@@ -267,7 +263,7 @@ class E4m3Decode:
         """Read this role's columns of V as operand A; keys past the sequence's end as 0: P is 0
         there, but 0 * NaN is not."""
         self._record(
-            "load_values", tile, first_tile=self._first(role) // BOX,
+            "load_values", tile, first_tile=self._first(role) // BOX, counts=True,
             uses=(Value(self.keys.name, tile),), defines=(Value("V"),),
         )  # fmt: skip
 
@@ -346,20 +342,15 @@ class E4m3Decode:
         )  # fmt: skip
 
 
-def _fp32(number: int) -> str:
-    """A number as PTX writes its bits."""
-    return f"0f{struct.pack('>f', number).hex().upper()}"
-
-
 def _check_problem(k: MlaDecodeConfig) -> None:
     """UnsupportedError for masks that there are no kernels for, and for pages that one thread
     cannot copy."""
     refuse_chunks(k)
     if k.page_size == 1:
         raise UnsupportedError(
-            f"compute=fp8 with page_size={k.page_size} on sm_90a",
+            f"compute=fp8 with page_size={k.page_size} on sm_90a, and queries as rows of products",
             hint="page_size is 16, 32 or a multiple of 64, which TMA copies by box; compute=bf16 "
-            "takes single rows",
+            "takes single rows, and so do keys as rows, of up to 32 query rows",
         )
 
 

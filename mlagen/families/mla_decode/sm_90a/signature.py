@@ -66,7 +66,7 @@ def signature(
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
     if k.compute == "fp8":
-        queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, ROWS)
+        queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, rows)
     elif k.dtype == "bf16":
         queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(

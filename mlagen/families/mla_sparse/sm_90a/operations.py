@@ -102,6 +102,7 @@ class ListedRows:
     window: int = 0
     rope_aware: bool = False
     rope_aware_queries: bool = False
+    compute: str = "bf16"
 
     @property
     def cache_columns(self) -> int:
