@@ -33,7 +33,7 @@ def few_e4m3(k, s, operations):
     for tensor, name, height, count in (("q", "Q", rows, 1), ("cache", "K", 64, slots)):
         for n in range(columns):
             s.smem.tile(f"{name}{n}", tensor, rows=height, row_bytes=128, slots=count)
-    s.smem.room("P", 64 * rows)
+    s.smem.room("P", 64 * rows, align=8 * 64)
     s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")

@@ -41,7 +41,7 @@ def few_rows(k, s, operations):
             s.smem.tile(f"{name}{n}", tensor, rows=height, row_bytes=128, slots=count)
     for n in range(-(-k.d_qk // 128) if converted else 0):
         s.smem.tile(f"R{n}", "cache", rows=64, row_bytes=128, slots=1)
-    s.smem.room("P", 128 * rows)
+    s.smem.room("P", 128 * rows, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")

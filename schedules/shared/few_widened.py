@@ -40,7 +40,7 @@ def few_widened(k, s, operations):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
     for n in range(columns):
         s.smem.tile(f"K{n}", "cache", rows=64, row_bytes=128, slots=slots)
-    s.smem.room("P", 128 * rows)
+    s.smem.room("P", 128 * rows, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")

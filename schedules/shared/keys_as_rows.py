@@ -37,7 +37,7 @@ def keys_as_rows(k, s, stored, operations, decode):
     ):  # fmt: skip
         for n in range(count):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
-    s.smem.room("P", 128 * heads)
+    s.smem.room("P", 128 * heads, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")

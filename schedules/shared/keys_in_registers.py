@@ -31,7 +31,7 @@ def kind_of_sums(s, stored, heads, decode):
                       comment="what scales of columns multiply")  # fmt: skip
     sums, ways = scales == "sums", ("either", "bulk", "loads") if decode else ("loads", "bulk")
     rows_by = s.choice("rows_by", *(ways if sums else ("loads",)), comment="what fetches rows")
-    s.smem.room("P", 128 * heads * (stored.blocks if sums else 1))  # first: aligned as tiles are
+    s.smem.room("P", 128 * heads * (stored.blocks if sums else 1), align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
     if sums:
         s.smem.room("of queries", 4 * heads)  # what c is multiplied by

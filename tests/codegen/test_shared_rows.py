@@ -147,3 +147,11 @@ def test_roles_of_one_thread_and_several_items_are_refused(single, persistent, w
     Made.persistent = persistent
     with pytest.raises(ScheduleError, match=what):
         _check_cluster(Made)
+
+
+def test_rooms_lie_where_their_readers_need_them():
+    """A product's operand at a multiple of its swizzle, whatever was declared before it."""
+    smem = Smem(SM_90A.smem_bytes)
+    assert smem.room("of warps", 20).base == 0
+    assert smem.room("P", 128 * 8, align=8 * 128).base == 1024
+    assert smem.room("sums", 8).base == 2048

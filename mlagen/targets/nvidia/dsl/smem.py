@@ -299,9 +299,10 @@ class Smem:
         self.scratches[name] = Scratch(name, base, size)
         return self.scratches[name]
 
-    def room(self, name: str, size: int) -> Scratch:
-        """Declare `size` bytes that one role writes, and that it or others read."""
-        base = self._next(VECTOR)
+    def room(self, name: str, size: int, *, align: int = VECTOR) -> Scratch:
+        """Declare `size` bytes that one role writes, and that it or others read, at a multiple of
+        `align`: of the swizzle's 8 lines where a product reads them as its operand."""
+        base = self._next(align)
         self._claim(name, base, size)
         self.scratches[name] = Scratch(name, base, size)
         return self.scratches[name]
