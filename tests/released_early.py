@@ -17,6 +17,7 @@ from mlagen.targets.nvidia.dsl import release
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
 PLANTED = MlaDecodeConfig(num_heads=16, cache_dtype="fp8_e4m3")
+KNOBS = {"keys_from": "smem"}  # where a feeder converts
 _UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
@@ -44,10 +45,10 @@ def planted() -> Artifact:
         released_early(),
         patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=_UNASSEMBLED),
     ):
-        return build("mla_decode_sm90", PLANTED, allow_unproved=True)
+        return build("mla_decode_sm90", PLANTED, knobs=KNOBS, allow_unproved=True)
 
 
 def right() -> Artifact:
     """The artifact of the schedule as it is, not assembled."""
     with patch("mlagen.targets.nvidia.codegen.build.assemble_ptx", return_value=_UNASSEMBLED):
-        return build("mla_decode_sm90", PLANTED)
+        return build("mla_decode_sm90", PLANTED, knobs=KNOBS)

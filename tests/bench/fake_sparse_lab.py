@@ -18,7 +18,7 @@ from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
+from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
 
 
 class Tensor(np.ndarray):
@@ -139,6 +139,9 @@ class EmulatedLab(FakeSparseLab):
     def __init__(self, kernel: Any, **more: Any) -> None:
         super().__init__()
         self.kernel, self.more, self.splits_seen = kernel, more, 0
+
+    def judge(self, case: Any) -> Any:
+        return SparseJudge(case, np.asarray, order_of(self.kernel.artifact))
 
     def ours(self, case: Any) -> Callable[[], Any]:
         arguments = {

@@ -2,7 +2,7 @@
 whose copy may overwrite what they have still to read."""
 
 import pytest
-from released_early import PLANTED, planted, released_early, right
+from released_early import KNOBS, PLANTED, planted, released_early, right
 
 from mlagen.codegen import build
 from mlagen.errors import ProofError
@@ -29,7 +29,7 @@ def test_the_feeder_that_released_right_after_its_loads_is_refused():
         released_early(),
         pytest.raises(ProofError, match=r"(?s)fills R0\[0\].*loads of role feeder.*read_e4m3"),
     ):
-        build("mla_decode_sm90", PLANTED)
+        build("mla_decode_sm90", PLANTED, knobs=KNOBS)
     assert planted().manifest.proof.status == "unproved"
     assert right().manifest.proof.status == "proved"
 
