@@ -36,7 +36,7 @@ FORMS = (
         None,
     ),
     ({"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}, {}, None),
-    ({"num_heads": 40, "q_len": 2, **NATIVE}, {}, None),
+    ({"num_heads": 40, "q_len": 2, **NATIVE}, {}, 1200),
     ({"num_heads": 12, "q_len": 2, "page_size": 16, **NATIVE}, {}, 1200),
     ({"num_heads": 32, "page_size": 1, "mask": "sliding_window_causal[512]", **NATIVE}, {}, 1200),
     ({"num_heads": 128, "page_size": 16, "mask": "sliding_window_causal[512]", **NATIVE}, {}, 800),
