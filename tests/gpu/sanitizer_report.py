@@ -205,7 +205,9 @@ def build(kernel: str) -> Any:
         from mlagen.request import build_artifact
 
         name, *fields = kernel.split(" ")
-        return build_artifact(name, dict(field.split("=") for field in fields), {})
+        given = dict(field.split("=") for field in fields)
+        knobs = {name: given.pop(name) for name in ("rows_by",) if name in given}
+        return build_artifact(name, given, knobs)
     from gemm.problem import GemmConfig
 
     from mlagen.codegen import build as make

@@ -71,19 +71,38 @@ def test_sequences_without_new_tokens():
     assert not len(work.items) and not work.slots
 
 
-def test_uneven_splits_of_a_hopper_gpu():
-    """Of blocks of 64 rows over bf16, where equal splits leave SMs idle for long enough."""
-    config, few = MlaDecodeConfig(128), replace(HOPPER, few=True)
-    work = plan_work(config, [4096] * 100)
+FEW = replace(HOPPER, few=True, together=32)
+E4M3 = {"cache_dtype": "fp8_e4m3"}
+FP8 = {"dtype": "fp8_e4m3", **E4M3, "compute": "fp8"}
+
+
+@pytest.mark.parametrize(
+    "heads, fields, unit, batch, keys",
+    [
+        (128, {}, HOPPER, 100, 4096),
+        (128, {}, HOPPER, 34, 3072),
+        (128, FP8, HOPPER, 70, 1024),
+        (64, E4M3, HOPPER, 96, 8192),
+        (16, {}, FEW, 140, 1024),
+        (32, FP8, FEW, 150, 768),
+    ],
+)
+def test_uneven_splits_of_a_hopper_gpu(heads, fields, unit, batch, keys):
+    """Where equal splits leave SMs idle for long enough; every row has every tile once."""
+    config, lengths = MlaDecodeConfig(heads, **fields), [keys] * batch
+    work = plan_work(config, lengths, unit=unit)
     assert len({len(own) for own in work.splits}) > 1 and len(work.merges)
-    found = owners(config, work, [4096] * 100, [1] * 100)
-    assert len(found) == 100 * 128 * (4096 // TILE + 3)
-    assert not plan_work(config, [8192] * 128).slots
-    stored = MlaDecodeConfig(128, cache_dtype="fp8_e4m3")
-    tiles, ones = np.full(200, 64), np.ones(200, np.int64)
-    assert uneven_ends(MlaDecodeConfig(16), tiles, ones, HOPPER, ones) is not None
-    assert uneven_ends(MlaDecodeConfig(16), tiles, ones, few, ones) is None
-    assert uneven_ends(stored, tiles, 2 * ones, HOPPER, ones) is None
+    found = owners(config, work, lengths, [1] * batch)
+    assert len(found) == batch * heads * (keys // TILE + 3)
+
+
+def test_equal_splits_of_a_hopper_gpu():
+    """Where pieces gained nothing: blocks that memory limits, with keys of their own, and SMs."""
+    tiles, ones = np.full(100, 128), np.ones(100, np.int64)
+    for config, unit in ((MlaDecodeConfig(16), FEW), (MlaDecodeConfig(64), HOPPER)):
+        assert uneven_ends(config, tiles, ones, unit, ones) is None
+    assert uneven_ends(MlaDecodeConfig(64, **E4M3), tiles, ones, HOPPER, ones) is not None
+    assert not plan_work(MlaDecodeConfig(128), [8192] * 128).slots
 
 
 @pytest.mark.parametrize(
