@@ -284,14 +284,49 @@ EDITS = [
     ),
 ]
 
+# Of a part that is stored, which calls of whole sequences do not reach.
+OF_PARTS = [
+    Hand(
+        "a part without a fence",
+        r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.sync 1, 128;\s+and)",
+        "",
+        "race",
+    ),
+    Hand(
+        "no barrier before a part is copied", r"bar\.sync 1, 128;(?=\s+and\.b32 %line)", "", "race"
+    ),
+    Hand(
+        "rows of a part that lie closer",
+        r"mad\.lo\.u32 %at, %line, 1056",
+        "mad.lo.u32 %at, %line, 1040",
+        "",
+    ),
+    Hand(
+        "half of a part's rows",
+        r"setp\.ge\.u32 %empty, %line, 64;",
+        "setp.ge.u32 %empty, %line, 32;",
+        "",
+    ),
+    Hand("no wait for a part's copies", r"cp\.async\.bulk\.wait_group 0;", "", ""),
+]
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[PtxJudge]:
+
+def judged(**planned: int) -> Iterator[PtxJudge]:
     artifact = decode((("keys_as_rows", 0),), num_heads=16)
-    runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS)
+    runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS, **planned)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ptx_judge, "RANDOM_RUNS", 1)
         yield PtxJudge(TEXT, runs, None)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[PtxJudge]:
+    yield from judged()
+
+
+@pytest.fixture(scope="module")
+def judge_of_parts() -> Iterator[PtxJudge]:
+    yield from judged(split_keys=128)
 
 
 @pytest.mark.parametrize("hand", EDITS, ids=lambda hand: hand.name)
@@ -301,6 +336,12 @@ def test_an_edit_is_found_or_changes_nothing(hand: Hand, judge: PtxJudge) -> Non
         assert hand.why and (verdict.outcome, verdict.by) == ("equivalent", "runs"), verdict.why
     else:
         assert verdict.outcome == "killed" and verdict.by.startswith(hand.seen), verdict
+
+
+@pytest.mark.parametrize("hand", OF_PARTS, ids=lambda hand: hand.name)
+def test_an_edit_of_a_part_is_found(hand: Hand, judge_of_parts: PtxJudge) -> None:
+    verdict = judge_of_parts.judge(hand.mutant())
+    assert verdict.outcome == "killed" and verdict.by.startswith(hand.seen), verdict
 
 
 def test_there_are_enough() -> None:

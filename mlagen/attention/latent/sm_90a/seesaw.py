@@ -39,6 +39,7 @@ from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight
+BANKS_APART = 32  # bytes between rows of a part in SMEM: a quarter of a warp's stores hit own banks
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -175,10 +176,13 @@ class Seesaw:
             )
         )  # fmt: skip
         middle = self.value_parts // 2
-        # In a persistent block the next item's Q is loaded there meanwhile.
+        # In a persistent block the next item's Q is loaded there meanwhile. A part in fp32 takes
+        # more: the right one's lies in columns of the cache that no one else has as values.
+        of_left, of_right = self.queries[:middle], self.queries[middle : self.value_parts]
+        if not self.feeder:
+            of_left, of_right = self.queries, self.keys[middle:]
         self.staged = () if self.persistent else (
-            s.smem.scratch("O left", *self.queries[:middle]),
-            s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
+            s.smem.scratch("O left", *of_left), s.smem.scratch("O right", *of_right)
         )  # fmt: skip
         self.raw: dict[str, Pipeline] = {}
         self.left, self.right = (
@@ -512,6 +516,8 @@ class Seesaw:
             "finish", None, exchange=exchange, left=index == 0, role=role, staged=staged,
             of=exchange.name,
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
+            part_row=self.k.d_v // 2 * FLOAT + BANKS_APART if staged and not self.feeder else 0,
+            block_rows=ROWS,
             together=PART_PAIRS, arrivals_last=self.form.arrivals - 1,
             uses=(Value(exchange.name), Value("O")),
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
