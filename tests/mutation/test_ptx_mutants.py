@@ -270,8 +270,14 @@ def test_the_emulator_alone_and_the_audit_alone(judge: PtxJudge) -> None:
     assert audited.judge(of("values", "dropped", "add.u32 %v")).outcome == "missed"
 
 
-def test_an_equivalent_one_has_both_reasons(judge: PtxJudge) -> None:
+def test_a_text_s_own_reason_is_enough(judge: PtxJudge) -> None:
     verdict = judge.judge(of("barriers", "named barrier 1", "bar.sync"))
+    assert (verdict.outcome, verdict.by) == ("equivalent", "text")
+    assert "all threads of the block meet" in verdict.why
+
+
+def test_an_equivalent_one_has_both_reasons(judge: PtxJudge) -> None:
+    verdict = judge.judge(replace(of("barriers", "named barrier 1", "bar.sync"), excuse=""))
     assert (verdict.outcome, verdict.by) == ("equivalent", "audit and runs")
     assert "on all" in verdict.why and "in mode latest" in verdict.why
 
@@ -279,7 +285,7 @@ def test_an_equivalent_one_has_both_reasons(judge: PtxJudge) -> None:
 def test_what_has_no_reason_is_missed(judge: PtxJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are silent, and the audit cannot tell why: nobody may call that equivalent."""
     monkeypatch.setattr(AuditJudge, "judge", lambda *_: Audited("", ""))
-    verdict = judge.judge(of("barriers", "named barrier 1", "bar.sync"))
+    verdict = judge.judge(replace(of("barriers", "named barrier 1", "bar.sync"), excuse=""))
     assert (verdict.outcome, verdict.by) == ("missed", "no reason")
 
 

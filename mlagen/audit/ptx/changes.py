@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -158,18 +159,33 @@ def _named(instruction: Instruction, source: str, entry: Entry, graph: Graph) ->
     numbers = [x for x in instruction.operands if isinstance(x, int)]
     if not numbers:
         return
-    used = {
-        other.operands[0]
+    barriers = [
+        other
         for other, kind in zip(entry.instructions, graph.kinds, strict=True)
-        if kind is Kind.BARRIER and other.operands and isinstance(other.operands[0], int)
-    }
+        if kind is Kind.BARRIER and other.operands
+    ]
+    used = {one.operands[0] for one in barriers if isinstance(one.operands[0], int)}
     others = sorted(used - {numbers[0]}, key=lambda n: (n < numbers[0], n))
     for number in dict.fromkeys((numbers[0] + 1, *others[:1])):
         changed = re.sub(r"(\s)\d+", rf"\g<1>{number}", source, count=1)
-        yield Change(instruction, f"named barrier {number}", changed)
+        excuse = _met_by_all(barriers, {numbers[0], number}, entry)
+        yield Change(instruction, f"named barrier {number}", changed, excuse)
     if len(numbers) > 1:
         for step in (32, -32):
             yield Change(instruction, f"threads {step:+d}", _last_number(source, step))
+
+
+def _met_by_all(barriers: list[Instruction], numbers: set[int], entry: Entry) -> str:
+    """Why it does not matter which of the numbers a barrier has: all threads of the block meet at
+    each of either, so never are two in use at once. "" where that is not so."""
+    threads = math.prod(entry.block) if entry.exact_threads else 0
+    for one in barriers:
+        number, *count = one.operands
+        if isinstance(number, int) and number not in numbers:
+            continue
+        if one.guard or "sync" not in one.parts or count not in ([], [threads]):
+            return ""
+    return "all threads of the block meet at each barrier of either number"
 
 
 def _registers(instruction: Instruction, source: str) -> Iterator[Change]:
