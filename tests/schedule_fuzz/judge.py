@@ -33,7 +33,7 @@ from mlagen.errors import MlagenError, ProofError, TemplateError
 MEMORY = 8 << 30  # bytes of address space of one edit's process
 # Knobs that change what the kernel is called with, or what it rounds: a case of its own where they
 # differ.
-FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile", "rows")
+FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile", "rows", "keys_from")
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
