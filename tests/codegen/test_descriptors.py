@@ -12,7 +12,7 @@ from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.nvidia.codegen.descriptors import check_descriptors
+from mlagen.targets.nvidia.codegen.descriptors import _misplaced, _Sum, check_descriptors
 from mlagen.targets.nvidia.codegen.text import print_streams
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.smem import Smem
@@ -70,6 +70,17 @@ def test_an_operand_beside_its_pattern_is_refused(
         assert first.endswith(f"`align={8 * width}` in the room's declaration puts it at {fits}")
     else:
         assert first.endswith(f"{fits} is one")
+
+
+def test_places_between_which_a_slot_decides() -> None:
+    """Slots of 1024 bytes are all right, and half of those of 512 are not; a step of K may be."""
+
+    class Schedule:
+        smem = Smem(1 << 17)
+
+    Schedule.smem.room("P", 1 << 16, align=1024)
+    for step, wrong in ((1024, False), (512, True), (32, False), (0, False)):
+        assert bool(_misplaced(Schedule, _Sum(64, step // 16), 128)) is wrong  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 from mlagen.dsl import Operation
@@ -62,10 +63,9 @@ def check_descriptors(
     found: dict[tuple[int, str], str] = {}
     sums: dict[str, _Sum] = {"%smem": _Sum(0, SWIZZLE_ALIGN)}
     for line in emitter.lines:
-        match = _LINE.match(line.text.partition("//")[0].strip())
-        if match is None:
+        opcode, operands = _parsed(line.text)
+        if not operands:
             continue
-        opcode, operands = match[1], [part.strip() for part in _PART.findall(match[2])]
         op = line.printed.op if line.printed else None
         for register, widths, shift in _descriptors(opcode, operands):
             if op is None or register not in sums:
@@ -77,6 +77,15 @@ def check_descriptors(
                 found[id(op), wrong.name] = _told(schedule, op, roles.get(id(op), ""), wrong, width)
         _execute(opcode, operands, sums)
     return tuple(found.values())
+
+
+@lru_cache(maxsize=16384)
+def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
+    """An instruction's opcode and operands; none for any other line."""
+    match = _LINE.match(text.partition("//")[0].strip())
+    if match is None:
+        return "", ()
+    return match[1], tuple(part.strip() for part in _PART.findall(match[2]))
 
 
 def _operations(loop: Loop) -> Iterator[Operation]:
@@ -111,7 +120,8 @@ def _misplaced(schedule: PipelineSchedule, made: _Sum, width: int) -> Block | No
         *smem.tiles.values(), *smem.exchanges.values(), *smem.scratches.values()
     ]  # fmt: skip
     inside = [b for b in blocks if b.base <= place < b.base + _size(b)]
-    off = place % known >= min(width, known) if known < pattern else place % pattern >= width
+    # A step below a row is one of K, taken by a number that is not known here.
+    off = known >= width and (known < pattern or place % pattern >= width)
     # What lies in place of tiles is named last, and is what the product reads.
     return next((b for b in reversed(inside) if off or b.base % pattern), None)
 
@@ -138,7 +148,7 @@ def _told(schedule: PipelineSchedule, op: Operation, role: str, block: Block, wi
 
 def _execute(opcode: str, operands: Sequence[str], sums: dict[str, _Sum]) -> None:
     """What a line leaves in its first operand; nothing is known of what is not followed here."""
-    if not operands or not _REGISTER.match(operands[0]):
+    if not _REGISTER.match(operands[0]):
         return
     target, name = operands[0], opcode.partition(".")[0]
     args = [_value(operand, sums) for operand in operands[1:]]
@@ -166,7 +176,7 @@ def _scaled(args: Sequence[_Sum | None]) -> _Sum | None:
     more = args[2] if len(args) > 2 else _Sum(0)
     if len(factors) != 1 or more is None:
         return None
-    return replace(_Sum(0, factors[0].at), bits=0).plus(more)
+    return _Sum(0, factors[0].at).plus(more)
 
 
 def _result(name: str, args: Sequence[_Sum]) -> _Sum | None:
