@@ -227,7 +227,7 @@ EDITS = [
         "values",
         after=LOOP,
     ),
-    Hand("another swizzle", r"0x4000004000010000", "0x8000004000010000", "values"),
+    Hand("another swizzle", r"0x4000004000010000", "0x8000004000010000", "descriptor"),
     Hand("half of the stride", r"0x4000004000010000", "0x4000002000010000", "values"),
     Hand(
         "the leading offset",
