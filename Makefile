@@ -17,10 +17,11 @@ demo: $(READY)
 	@echo
 	@$(BIN)/mlagen verify $(OUT) $(DEMO_SHAPE)
 
-# The emulator's engine is compiled once and cached; otherwise each test process would do it.
+# The emulators' engines are compiled once and cached; otherwise each test process would do it.
 test: $(READY)
-	@$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
-		--shape seq_len=32 >/dev/null
+	@$(BIN)/mlagen verify mla_decode_merge_sm90 --set num_heads=1 >/dev/null & hopper=$$!; \
+		$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
+		--shape seq_len=32 >/dev/null && wait $$hopper
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(TESTS)
 
 lint: $(READY)

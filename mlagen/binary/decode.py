@@ -59,15 +59,29 @@ def decode_at(code: bytes, offset: int) -> Instruction:
     # fits any 8-byte instruction before an unscaled one; their prefix decides here.
     scaled = code[offset + 2 : offset + 4] == _SCALE_PREFIX
     window = code[offset : offset + (16 if scaled else 8)]
-    mnemonic, encoding, size, operands, modifiers = _decode_window(window)
+    # The first dword tells an instruction's size, so one of four bytes is known by it alone.
+    decoded = _SHORT.get(window[:4]) or _decode_window(window)
+    mnemonic, encoding, size, operands, modifiers = decoded
     return Instruction(mnemonic, encoding, operands, modifiers, offset, size)
 
 
 _Decoded = tuple[str, str, int, tuple[tuple[str, Operand], ...], tuple[tuple[str, int], ...]]
+_KEPT = 65536
+_SHORT: dict[bytes, _Decoded] = {}
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_KEPT)
 def _decode_window(window: bytes) -> _Decoded:
+    decoded = _decoded(window)
+    if decoded[2] == 4:
+        if len(_SHORT) >= _KEPT:
+            _SHORT.clear()
+        # What came with another dword behind is the same one.
+        decoded = _SHORT.setdefault(window[:4], decoded)
+    return decoded
+
+
+def _decoded(window: bytes) -> _Decoded:
     try:
         from tinygrad.renderer.amd import decode_inst
     except ImportError:

@@ -82,8 +82,23 @@ _SCC_SILENT_SOP1 = words(
 )
 
 
+_KEPT = 65536
+# What was asked for, with the instruction: as long as it is here, its parts' numbers are its own.
+_ASKED: dict[tuple[str, str, int, int, int], tuple[Instruction, Effects]] = {}
+
+
 def effects(ins: Instruction, accum_offset: int) -> Effects:
     """Effects of one instruction of a kernel whose a0 is physical register `accum_offset`."""
+    key = (ins.mnemonic, ins.encoding, id(ins.operands), id(ins.modifiers), accum_offset)
+    asked = _ASKED.get(key)
+    if asked is None:
+        if len(_ASKED) >= _KEPT:
+            _ASKED.clear()
+        asked = _ASKED[key] = (ins, _effects(ins, accum_offset))
+    return asked[1]
+
+
+def _effects(ins: Instruction, accum_offset: int) -> Effects:
     form = ins.encoding
     if form in ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP"):
         return _scalar(ins)

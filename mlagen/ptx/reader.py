@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.ptx.body import Body
@@ -39,9 +40,10 @@ _INITIAL = 1 << 26  # bytes
 _PRAGMAS = 16  # of a head
 
 
+@lru_cache(maxsize=4)
 def read_ptx(text: str) -> Module:
-    """Reads PTX text. Raises UnsupportedError with the line where the text is no PTX or holds more
-    than is read, MissingError where it holds no kernel."""
+    """Reads PTX text; the last few are kept. Raises UnsupportedError with the line where the text
+    is no PTX or holds more than is read, MissingError where it holds no kernel."""
     clean = _COMMENT.sub(_blank, text)
     version, target = (_HEADER[name].search(clean) for name in ("version", "target"))
     if not version or not target:

@@ -162,3 +162,48 @@ def test_nothing_is_divided_by_zero():
     part = evaluate(("div", "u32"), [x, n])
     assert path.decide(compare(part, 5, "ge"), True) and path.possible()
     assert all(values["param", "n"] for values in path.witnesses())
+
+
+# A size decides which lanes load data, and data which of them store; the copy overwrites it.
+BY_LANE = """
+    @%one mbarrier.init.shared::cta.b64 [%bar], 1;
+    fence.mbarrier_init.release.cluster;
+    bar.sync 0;
+    mov.u32 %r1, 0;
+    setp.lt.u32 %p1, %lane, %n;
+    mul.wide.u32 %db, %lane, 4;
+    add.s64 %db, %db, %g;
+    @%p1 ld.global.u32 %r1, [%db];
+    setp.ne.u32 %p2, %r1, 0;
+    @%p2 st.shared.b32 [%at], %r1;
+    fence.proxy.async.shared::cta;
+    {between}
+    @%one mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 1024;
+    @%one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+        [%base], [%g], 1024, [%bar];
+W:  mbarrier.try_wait.parity.shared::cta.b64 %wait, [%bar], 0;
+    @!%wait bra W;
+"""
+
+
+def test_lanes_that_load_data_by_a_size_need_no_path_of_their_own():
+    report = audit_ptx(kernel(BY_LANE.format(between="bar.sync 0;")))
+    assert not report.findings
+    (entry,) = report.entries
+    assert entry.facts["paths"] == 2  # one in either order of the warps
+    (found,) = audit_ptx(kernel(BY_LANE.format(between=""))).findings
+    assert found.rule == "smem-waw"
+
+
+def test_a_path_keeps_the_values_that_it_was_found_by(monkeypatch):
+    """Those that are looked for at its end may not be found again."""
+    first, looks = Path.witnesses, []
+
+    def once(path):
+        looks.append(path)
+        return first(path) if sum(one is path for one in looks) == 1 else []
+
+    monkeypatch.setattr(Path, "witnesses", once)
+    wrong = RING.format(first=FIELD, slot=TOGGLED).replace("fence.proxy.async.shared::cta;", "")
+    found = audit_ptx(kernel(wrong.replace("sizes", "map"), threads=256)).findings
+    assert found and all(one.when for one in found)

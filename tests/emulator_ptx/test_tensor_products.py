@@ -231,6 +231,7 @@ WRONG = {
     "base offset": {"b": PLAIN[0] | 1 << 49},
     "swizzle of 32 bytes": {"b": PLAIN[0] | 1 << 61},
     "odd mode": {"a": PLAIN[0] | 3 << 61},
+    "b beside its swizzle's pattern": {"b": descriptor(16, 1024, 2) + 512 // 16},
     "b leads out": {"b": descriptor(128, 65536 // 4)},
 }
 

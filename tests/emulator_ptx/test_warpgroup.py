@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from products import wgmma
 from running import kernel, run
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.arithmetic.words import InputSet
 from mlagen.emulator.ptx.host.findings import cut, short_name
 from mlagen.emulator.ptx.order.meeting import MEET
 
@@ -120,3 +122,19 @@ def test_names_of_functions():
     assert short_name("plain") == "plain"
     assert short_name("") == ""
     assert len(cut("x" * 4000)) == 60
+
+
+@pytest.mark.parametrize(
+    ("mode", "width"), [(1, 128), (2, 64), (3, 32)], ids=lambda number: str(number)
+)
+def test_an_operand_begins_with_the_pattern_of_its_swizzle(mode: int, width: int) -> None:
+    """Inside of the first of its 8 rows too, where a later step of K does; PTX ISA, base offset."""
+    text = wgmma(InputSet("bf16", "bf16", "f32", 25), "registers")
+    words = np.zeros(64 * 16, np.uint16)
+    for beside, fault in ((0, ""), (width // 2, ""), (width, "FAULT_DESCRIPTOR"), (8 * width, "")):
+        edit = f"add.s64 %rd21, %rd21, {beside // 16}; or.b64 %rd21, %rd21, {mode << 62:#x};"
+        made = text.replace("wgmma.fence", f"{edit}\nwgmma.fence", 1)
+        tiles = {"a": words, "b": words.copy(), "c": np.zeros(512, np.float32),
+                 "d": np.zeros(512, np.float32)}  # fmt: skip
+        ran = run(made, tiles, block=(128, 1, 1))
+        assert ran.fault == fault, (beside, ran.fault)

@@ -76,6 +76,13 @@ EDITS = [
         after=LOOP,
     ),
     Hand(
+        "rows beside the pattern of their swizzle",
+        r"add\.u64 %db, (%\w*row_major\w*), (\d+);",
+        r"add.u64 %db, \1, \2; add.u64 %db, %db, 32;",
+        "descriptor",
+        after=LOOP,
+    ),
+    Hand(
         "one group less",
         r"wait_group\.sync\.aligned 0;",
         "wait_group.sync.aligned 1;",
@@ -220,7 +227,7 @@ EDITS = [
         "values",
         after=LOOP,
     ),
-    Hand("another swizzle", r"0x4000004000010000", "0x8000004000010000", "values"),
+    Hand("another swizzle", r"0x4000004000010000", "0x8000004000010000", "descriptor"),
     Hand("half of the stride", r"0x4000004000010000", "0x4000002000010000", "values"),
     Hand(
         "the leading offset",

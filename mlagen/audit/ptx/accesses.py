@@ -9,7 +9,7 @@ from mlagen.audit.ptx.agent import LANES, Agent, thread_set
 from mlagen.audit.ptx.barriers import Copy
 from mlagen.audit.ptx.shared import CELL, Cells, Event
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.values import GENERIC_SHARED, UNKNOWN, Lanes, Value, is_number
+from mlagen.audit.ptx.values import UNKNOWN, Lanes, Value, is_number
 from mlagen.ptx import Instruction, Kind, Memory
 
 _ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
@@ -28,7 +28,7 @@ def _cells(
     starts = operands.each(address, lanes)
     if kind in (Kind.GENERIC_LOAD, Kind.GENERIC_STORE):
         raw = operands.address(state, agent, memory)
-        if not (is_number(raw) and np.all(np.asarray(raw) >= GENERIC_SHARED)):
+        if not (is_number(raw) and operands.is_generic(raw)):
             return None
     threads = agent.threads[lanes]
     key = (size, starts.tobytes(), threads.tobytes())

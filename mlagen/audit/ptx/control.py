@@ -44,7 +44,9 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
     values = _results(state, agent, instruction, len(results))
     lanes: int | Lanes = 1
     if instruction.guard:
-        guard = operands.decided(state, agent, instruction, instruction.guard.register)
+        guard: Value = UNKNOWN
+        if not _some_load_data(state, agent, instruction, values):
+            guard = operands.decided(state, agent, instruction, instruction.guard.register)
         if not is_number(guard):
             values = [UNKNOWN] * len(results)
         else:
@@ -62,6 +64,20 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
             known = is_number(old) and is_number(value)
             value = plain(np.where(lanes != 0, value, old)) if known else UNKNOWN  # type: ignore[arg-type]
         agent.registers[name] = plain(value) if isinstance(value, np.ndarray) else value
+
+
+def _some_load_data(
+    state: State, agent: Agent, instruction: Instruction, values: list[Value]
+) -> bool:
+    """Whether lanes load data that is not known, and a size decides which: no number tells more."""
+    assert instruction.guard is not None
+    if instruction.name != "ld" or any(value is not UNKNOWN for value in values):
+        return False
+    predicate = operands.value(state, agent, instruction.guard.register)
+    if isinstance(predicate, Compare) and isinstance(predicate.value.constant, np.ndarray):
+        state.path.loads_parts(predicate.value.terms)
+        return True
+    return False
 
 
 def _results(state: State, agent: Agent, instruction: Instruction, count: int) -> list[Value]:

@@ -25,11 +25,12 @@ from mlagen.audit.ptx import (
     lanes,
     named,
     phases,
+    straight,
     warpgroups,
 )
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.paths import Path, Stuck
-from mlagen.audit.ptx.program import EntryProgram, Setting
+from mlagen.audit.ptx.program import EntryProgram, Handlers, Setting
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
@@ -88,6 +89,11 @@ _ACTING: dict[Kind, Callable[[State, Agent, Instruction, Lanes], None]] = {
 }
 
 
+def _handlers(kind: Kind) -> Handlers:
+    """Whether an instruction is warp-wide, and what follows it, by its kind."""
+    return kind in _WARP_WIDE, _MOVING.get(kind), _ACTING.get(kind)
+
+
 class Cta:
     """A run. `run()` follows all threads to their end, or to a deadlock."""
 
@@ -97,6 +103,8 @@ class Cta:
     @staticmethod
     def begin(program: EntryProgram, setting: Setting, path: Path, seen: Seen) -> Cta:
         """A block before its first instruction."""
+        if not program.handlers:
+            program.handlers = tuple(map(_handlers, program.graph.kinds))
         state = State(program, setting, path, seen)
         unit, stride = program.unit, setting.stride
         state.agents = [
@@ -156,41 +164,40 @@ class Cta:
         if state.steps > MAX_STEPS:
             raise Stuck
         first, pc = agent.pc, program.next[agent.pc]
+        kind = program.graph.kinds[pc] if pc < program.graph.end else None
+        if kind is Kind.PLAIN:
+            straight.follow(state, agent, first, pc)
+            return
         agent.pc = pc
         if agent.loads:
             agent.have_read(agent.loading.along(program.routes.along(first, pc)))
-        if pc >= program.graph.end:
+        if kind is None:
             ending.leave(state, agent, None)
             return
-        kind = program.graph.kinds[pc]
         instruction = program.entry.instructions[pc]
-        if kind is Kind.PLAIN:
-            control.compute(state, agent, instruction)
-            agent.pc = pc + 1
-            return
         if kind is Kind.BRANCH:
             agent.have_read(agent.loading.branch())
             control.branch(state, agent, instruction)
             return
         state.reached.add(pc)
-        if kind in _WARP_WIDE or instruction.name in ("ldmatrix", "stmatrix"):
+        wide, moving, acting = program.handlers[pc]
+        if wide or instruction.name in ("ldmatrix", "stmatrix"):
             met = lanes.meet(state, agent, instruction)
             if met is None:
                 return
             agent = met
-        active = lanes.active(state, agent, instruction, kind in _MOVING or kind in _WARP_WIDE)
+        active = lanes.active(state, agent, instruction, wide or moving is not None)
         if active is None:
             return  # split; the parts go on by themselves
         if not active.size:
             agent.pc = pc + 1
-        elif kind in _MOVING:
-            _MOVING[kind](state, agent, instruction)
+        elif moving:
+            moving(state, agent, instruction)
         else:
             if kind is not Kind.COLLECTIVE:
                 agent.failed = -1
-            handler = _ACTING.get(kind)
-            if handler:
-                handler(state, agent, instruction, active)
+            if acting:
+                acting(state, agent, instruction, active)
             agent.pc = pc + 1
 
     def _wake(self, agent: Agent) -> bool:

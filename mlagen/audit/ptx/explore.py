@@ -209,7 +209,7 @@ class _Walk:
         if not state.findings and not path.unresolved:
             self._take(state)
             return
-        values = path.witnesses()
+        values = path.witnesses() or [path.witness or {}]  # found before it was narrowed
         for run, value in self._resolved(state, values):
             self._take(run)
             for finding in run.findings:

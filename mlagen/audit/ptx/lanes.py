@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from mlagen.audit.ptx import operands
@@ -71,10 +73,18 @@ def _members(state: State, agent: Agent, instruction: Instruction) -> int:
     return _FULL
 
 
+@lru_cache(maxsize=64)
+def all_of(count: int) -> Lanes:
+    """Indices of all threads of an agent."""
+    found = np.arange(count)
+    found.setflags(write=False)
+    return found
+
+
 def active(state: State, agent: Agent, instruction: Instruction, whole: bool) -> Lanes | None:
     """Indices of the threads whose guard holds; None if the agent was split over it, which it
     is where the instruction is one of `whole` agents."""
-    everyone = np.arange(len(agent.threads))
+    everyone = all_of(len(agent.threads))
     if instruction.guard is None:
         return everyone
     value = operands.guard(state, agent, instruction)

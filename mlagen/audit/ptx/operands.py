@@ -120,18 +120,30 @@ def address(state: State, agent: Agent, memory: Memory) -> Value:
 def shared_address(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> int | Lanes | None:
     """Byte address in the block's shared memory of each active thread; None: not known, or
     elsewhere."""
-    found = take(address(state, agent, memory), lanes)
+    found = address(state, agent, memory)
+    if len(lanes) != len(agent.threads):
+        found = take(found, lanes)
     if not is_number(found):
         if isinstance(found, Linear):
             state.path.leave_open(found.terms)
         return None
-    if np.all(np.asarray(found) >= GENERIC_SHARED):
+    if is_generic(found):
         found = found - GENERIC_SHARED  # type: ignore[operator]
     return found  # type: ignore[return-value]
 
 
+def is_generic(found: Value) -> bool:
+    """Whether all of it are addresses in the window of shared memory."""
+    if isinstance(found, np.ndarray):
+        # The first one tells of most arrays that they are not.
+        return bool(found[0] >= GENERIC_SHARED and (found >= GENERIC_SHARED).all())
+    return found >= GENERIC_SHARED  # type: ignore[operator]
+
+
 def each(found: int | Lanes, lanes: Lanes) -> Lanes:
     """One number for each active thread."""
+    if isinstance(found, np.ndarray) and found.shape == lanes.shape:
+        return found
     return np.broadcast_to(np.asarray(found), lanes.shape)
 
 

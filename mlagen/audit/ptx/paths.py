@@ -62,6 +62,7 @@ class Path:
     # Values of unknowns; with them given, addresses and lanes are known that were not before.
     fixed: Mapping[Term, int] = field(default_factory=dict)
     unresolved: bool = False  # something was left open that `fixed` could tell
+    partly_loaded: bool = False  # some lanes have data, and others not
     witness: dict[Term, int] | None = None  # values that take this path, when last looked for
     skipped: set[Term] = field(default_factory=set)  # branches that were not followed
     _asked: dict[Terms, int] = field(default_factory=dict)
@@ -125,7 +126,8 @@ class Path:
         key = (pc, occurrence)
         if key not in self._chosen:
             tried = self.guesses.get(pc, 0) + 1
-            self._chosen[key] = self._pick(way_out, tried <= 2 and not self.unresolved)
+            free = tried <= 2 and not (self.unresolved or self.partly_loaded)
+            self._chosen[key] = self._pick(way_out, free)
             self.guesses[pc] = tried
         return self._chosen[key]
 
@@ -133,6 +135,11 @@ class Path:
         """Something depends on these in more than a comparison: a run with values is needed."""
         self.intervals.setdefault(terms, _Interval(_lowest(terms)))
         self.unresolved = True
+
+    def loads_parts(self, terms: Terms) -> None:
+        """A size decides which lanes load data: what comes of it is not guessed any more."""
+        self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        self.partly_loaded = True
 
     def _pick(self, first: bool, free: bool) -> bool:
         at = len(self.taken)

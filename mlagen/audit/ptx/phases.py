@@ -7,7 +7,7 @@ import numpy as np
 from mlagen.audit.ptx import flow, operands
 from mlagen.audit.ptx.agent import Agent, Blocked, thread_set
 from mlagen.audit.ptx.barriers import Mbarrier
-from mlagen.audit.ptx.lanes import split
+from mlagen.audit.ptx.lanes import all_of, split
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.shared import CELL, Cells
 from mlagen.audit.ptx.state import State
@@ -273,7 +273,7 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
     parity = plain(operands.value(state, agent, instruction.operands[2]))
     found = None
     if isinstance(memory, Memory):
-        lanes = np.arange(len(agent.threads))
+        lanes = all_of(len(agent.threads))
         found = operands.shared_address(state, agent, memory, lanes)
     address = plain(found) if found is not None else None
     for varying in (address, parity):
@@ -289,7 +289,7 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
         agent.registers[name] = 1
         agent.pc += 1
         return
-    bar = _known(state, agent, instruction, address, np.arange(len(agent.threads)))
+    bar = _known(state, agent, instruction, address, all_of(len(agent.threads)))
     state.seen.slots.setdefault(instruction.index, set()).add(address)
     if bar is None:
         agent.registers[name] = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -65,6 +65,20 @@ class Setting:
         return block * WINDOW + at
 
 
+Handlers = tuple[bool, Callable[..., None] | None, Callable[..., None] | None]
+
+
+@dataclass(slots=True, eq=False)
+class Straight:
+    """Arithmetic of which each instruction goes on to the next: their places, what they read that
+    they do not write before, what they write, and results by the values read."""
+
+    places: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    known: dict[tuple[Any, ...], dict[str, Value]] = field(default_factory=dict)
+
+
 class EntryProgram:
     """An entry with what the runs need again and again."""
 
@@ -89,6 +103,8 @@ class EntryProgram:
         self.unit = LANES * WARPS if self._in_step() else LANES
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
+        self.handlers: tuple[Handlers, ...] = ()  # of each instruction (`cta`)
+        self.straight: dict[int, Straight] = {}
         self._quiet: dict[int, bool] = {}
         self._leaving: dict[tuple[str, int], bool | None] = {}
         self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}

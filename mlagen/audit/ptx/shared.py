@@ -182,10 +182,8 @@ class SharedMemory:
         writers = self.writer[where]
         if not writers.size:
             return []
-        first = int(writers[0])
-        numbers = [first] if (writers == first).all() else [int(w) for w in np.unique(writers)]
         found = []
-        for number in numbers:
+        for number in _different(writers):
             if number < 0:
                 continue
             event = self.events[number]
@@ -239,6 +237,14 @@ class SharedMemory:
             else:
                 del self.reads[key]
         return found
+
+
+def _different(writers: Array) -> list[int]:
+    """The numbers in an array, ascending. Neighbours mostly have the same."""
+    changes = np.flatnonzero(writers[1:] != writers[:-1])
+    if not changes.size:
+        return [int(writers[0])]
+    return sorted({int(writers[0]), *writers[changes + 1].tolist()})
 
 
 def _overlap(read: Read, low: int, high: int, cells: Cells | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -27,7 +28,7 @@ _LONGEST = 2000
 _WIDEST = 256  # bits of a coefficient
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Unknown:
     """Nothing is known."""
 
@@ -68,8 +69,9 @@ class Logic:
 Value = int | Lanes | Linear | Unknown | Compare | Logic
 
 
+@lru_cache(maxsize=16384)
 def term(*parts: Any) -> Value:
-    """A fresh unknown of the given name; UNKNOWN where that is too long to be compared with."""
+    """The unknown of the given name; UNKNOWN where that is too long to be compared with."""
     return Linear(((parts, 1),)) if _short(parts) else UNKNOWN
 
 

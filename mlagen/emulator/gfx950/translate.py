@@ -103,7 +103,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
     """Write the program rows; those of the gaps, which are yielded, are of no use."""
     instructions = kernel.instructions
     index = {ins.offset: row for row, ins in enumerate(instructions)}
-    accum = kernel.descriptor.accum_offset
+    accum = _accumulators_at(kernel)
     all_effects = [effects(ins, accum) for ins in instructions]
     exec_written = any(
         access.file == "s" and access.role == "valu_scalar" and _covers(access, EXEC)
@@ -112,13 +112,23 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
     )
     regions = _indexed_regions(instructions)
     targets = {ins.branch_target for ins in instructions}
+    written = _written(kernel, accum, exec_written)
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
         if ins.mnemonic not in OPCODES:
             yield Gap(ins, "")
             continue
         try:
-            _translate_one(kernel, ins, rows[row], index)
-            _note_effects(kernel, ins, effect, rows[row], exec_written)
+            key = (ins.mnemonic, ins.encoding, id(ins.operands), id(ins.modifiers))
+            before = written.get(key)
+            if before is None or _highest(effect) > kernel.descriptor.vgprs:
+                _translate_one(kernel, ins, rows[row])
+                _note_effects(kernel, ins, effect, rows[row], exec_written)
+                written[key] = (ins, rows[row].copy())
+            else:
+                rows[row] = before[1]
+            rows[row, y.P_PC] = ins.offset
+            if ins.branch_target is not None:
+                rows[row, y.P_IMM] = index[ins.branch_target]
             if ins.mnemonic not in _ENDS and index.get(ins.offset + ins.size) != row + 1:
                 raise _Unmodelled("a branch into the middle of an instruction")
             _note_indexing(ins, regions[row], rows[row])
@@ -126,6 +136,37 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
                 raise _Unmodelled("a branch into a stretch of indexed registers")
         except _Unmodelled as why:
             yield Gap(ins, str(why))
+
+
+# Of an instruction: itself, so that the numbers of its parts stay its own, and its row.
+_Written = dict[tuple[str, str, int, int], tuple[Instruction, np.ndarray]]
+_KEPT = 32768  # rows of 0.6 KB
+
+
+@lru_cache(maxsize=4)
+def _rows_of(accum: int, denormals: int, exec_written: bool) -> _Written:
+    return {}
+
+
+def _written(kernel: KernelCode, accum: int, exec_written: bool) -> _Written:
+    """Rows of instructions of this kernel and of those before, as all that they depend on beside
+    the instruction is the same for them; without a row's place and what it branches to."""
+    found = _rows_of(accum, kernel.descriptor.denormals_f16_64, exec_written)
+    if len(found) > _KEPT:
+        found.clear()
+    return found
+
+
+def _accumulators_at(kernel: KernelCode) -> int:
+    """The physical number of a0; 0 where the kernel has none, so that all of these are alike."""
+    named = (operand.kind for ins in kernel.instructions for _, operand in ins.operands)
+    return kernel.descriptor.accum_offset if "a" in named else 0
+
+
+def _highest(effect: Effects) -> int:
+    """One past the highest vector register of an instruction."""
+    accesses = (*effect.reads, *effect.writes)
+    return max((access.base + access.count for access in accesses if access.file == "v"), default=0)
 
 
 def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
@@ -196,13 +237,10 @@ def _note_effects(
     out[y.P_QUEUE] = _QUEUES[effect.counter] if effect.counter else -1
 
 
-def _translate_one(
-    kernel: KernelCode, ins: Instruction, out: np.ndarray, index: dict[int, int]
-) -> None:
+def _translate_one(kernel: KernelCode, ins: Instruction, out: np.ndarray) -> None:
     entry = OPCODES[ins.mnemonic]
     out[y.P_CLASS] = entry.kind
     out[y.P_OP] = entry.op
-    out[y.P_PC] = ins.offset
     out[y.P_NOPS] = ins.modifier("simm16") + 1 if ins.mnemonic == "s_nop" else 1
     if ins.encoding.endswith("_SDWA"):
         _sub_dword(kernel, ins, entry, out)
@@ -210,9 +248,6 @@ def _translate_one(
     translator = _TRANSLATORS.get(entry.kind)
     if translator is not None:
         translator(kernel, ins, entry, out)
-    target = ins.branch_target
-    if target is not None:
-        out[y.P_IMM] = index[target]
 
 
 def _physical(kernel: KernelCode, operand: Operand) -> int:

@@ -112,7 +112,7 @@ LATEST, EARLIEST, DRAWN = range(3)
     FAULT_PARAM,
     FAULT_TRAP,
     FAULT_ALIGN,
-    FAULT_DESCRIPTOR,  # of a matrix: swizzle, base offset, bounds
+    FAULT_DESCRIPTOR,  # of a matrix: C_FAULT_A is one of the next
     FAULT_MAP,  # no tensor map at the address
     FAULT_MBARRIER,  # no mbarrier at the address, or its counts overflow
     FAULT_BARRIER,  # number or count of threads
@@ -120,6 +120,11 @@ LATEST, EARLIEST, DRAWN = range(3)
     FAULT_CONST,
     FAULT_TENSOR,  # of tensor memory: C_FAULT_A is a rule of tensor.layout
 ) = range(1, 15)
+(
+    BASE_OFFSET,  # it has one, which is not modelled
+    LEADS_OUT,  # of shared memory
+    BESIDE_PATTERN,  # it begins where its swizzle's pattern does not
+) = range(1, 4)
 
 # ---- what a class's function returns: where its blocked lanes (see control.block) go on ----------
 NEXT: Final = 0  # after this row; lanes that were not blocked always go on there

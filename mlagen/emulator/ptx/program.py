@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,8 +60,21 @@ class Program:
     loads: bool = False
 
 
+# The last few kernels with their tables, to which nothing writes.
+_LAST: deque[tuple[Module, Entry, Program]] = deque(maxlen=4)
+
+
 def translate(module: Module, entry: Entry) -> Program:
     """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
+    for known, of, program in tuple(_LAST):
+        if known is module and of is entry:
+            return program
+    program = _translated(module, entry)
+    _LAST.append((module, entry, program))
+    return program
+
+
+def _translated(module: Module, entry: Entry) -> Program:
     entry = inlined(module, entry)
     parameters, parameter_bytes = parameter_places(entry)
     variables = place_variables(entry, module.target)

@@ -79,6 +79,10 @@ def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
     if kind == y.FAULT_MAP:
         where = f"dimension {a}" if b == agents.BAD_EDIT else f"{a:#x}"
         return "map-misuse", (f"{here}: {MAP_RULES[b]} ({where}); {stopped}", "", "a map that fits")
+    if kind == y.FAULT_DESCRIPTOR:
+        what, needs = _DESCRIPTORS[a]
+        text = f"{here}: the matrix descriptor {b & (1 << 64) - 1:#018x} {what}; {stopped}"
+        return "descriptor", (text, "", needs)
     if kind == y.FAULT_TENSOR:
         rule = tensor.MISUSE.get(a, "misuse")
         text = f"{here}: {rule} ({b & (1 << 64) - 1:#x}); {stopped}"
@@ -87,16 +91,19 @@ def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
     return name, (f"{here}: {what.format(a=a, b=b)}; {stopped}", "", needs)
 
 
+_DESCRIPTORS = {
+    y.BASE_OFFSET: ("has a base offset, which is not modelled", "a base offset of 0"),
+    y.LEADS_OUT: ("leads out of shared memory", "a descriptor of the tile"),
+    y.BESIDE_PATTERN: (
+        "begins beside the first of the 8 rows after which its swizzle repeats",
+        "a matrix at a multiple of 8 rows of the swizzle",
+    ),
+}
 _FAULTS = {
     y.FAULT_LOCAL: ("local-bounds", "local memory at {a:#x}, outside what the thread has", ""),
     y.FAULT_PARAM: ("param-bounds", "byte {a} of the parameters, which end before it", ""),
     y.FAULT_CONST: ("const-bounds", "constant memory at {a:#x}, outside what the module has", ""),
     y.FAULT_ALIGN: ("alignment", "address {a:#x} is not aligned", "an aligned address"),
-    y.FAULT_DESCRIPTOR: (
-        "descriptor",
-        "the matrix descriptor {b:#018x} is none that is right, or leads out of shared memory",
-        "a descriptor of the tile",
-    ),
     y.FAULT_BARRIER: (
         "barrier-count",
         "barrier {a} with {b} threads: there are barriers 0 to 15, of a multiple of 32 threads",

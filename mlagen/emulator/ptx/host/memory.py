@@ -60,7 +60,7 @@ def build_memory(program: Program, launch: Launch) -> Memory:
             check_buffer(buffer, _LIMIT)
             buffers.append(buffer)
     variables = [
-        Buffer(v.name, v.content, "readwrite", v.address) for v in program.globals
+        Buffer(v.name, v.content.copy(), "readwrite", v.address) for v in program.globals
     ]  # asked for, so that overlaps are refused
     every = [*buffers, *variables]
     addresses = assign(every)

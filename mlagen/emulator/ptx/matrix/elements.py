@@ -62,6 +62,15 @@ def swizzled(address: int, moved: int) -> int:
     return address ^ (((address >> 7) & moved) << 4)
 
 
+@compiled
+def beside_pattern(descriptor: int) -> bool:
+    """Whether a matrix under a swizzle begins below the first row of the swizzle's pattern, which
+    only a base offset can tell (PTX ISA, matrix descriptor, base offset)."""
+    mode = (descriptor >> 62) & 3
+    width = 256 >> mode  # bytes of a row, of which the pattern has 8
+    return mode != 0 and (((descriptor & 0x3FFF) << 4) & (8 * width - 1)) >= width
+
+
 @spliced
 def line_address(descriptor: int, across: int, mn_major: int) -> int:
     """Where the first chunk of a row (K-major), or of a chunk of M or N (MN-major), would lie

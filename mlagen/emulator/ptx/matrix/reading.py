@@ -7,6 +7,7 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.matrix import layout as m
 from mlagen.emulator.ptx.matrix.elements import (
+    beside_pattern,
     chunk_address,
     core_address,
     deep_address,
@@ -85,13 +86,16 @@ def check_operand(
     `size`: first row << 32 | rows << 16 | elements of K as 16-byte chunks where K-major (chunks of
     rows << 16 | elements where MN-major)."""
     if (descriptor >> 49) & 7 != 0:
-        fault(context, row, y.FAULT_DESCRIPTOR, 1, descriptor)
+        fault(context, row, y.FAULT_DESCRIPTOR, y.BASE_OFFSET, descriptor)
+        return False
+    if beside_pattern(descriptor):
+        fault(context, row, y.FAULT_DESCRIPTOR, y.BESIDE_PATTERN, descriptor)
         return False
     first = size >> 32
     across = (size >> 16) & 0xFFFF
     deep = size & 0xFFFF
     if not inside(context, descriptor, first + across, deep, mn_major):
-        fault(context, row, y.FAULT_DESCRIPTOR, 2, descriptor)
+        fault(context, row, y.FAULT_DESCRIPTOR, y.LEADS_OUT, descriptor)
         return False
     if load_i64(context, y.C_SANITIZE) != 0:
         note_operand(context, warp, row, descriptor, size, mn_major)

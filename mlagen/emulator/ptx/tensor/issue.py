@@ -16,6 +16,7 @@ from mlagen.emulator.ptx.agents.mbarriers import (
 from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
+from mlagen.emulator.ptx.matrix.elements import beside_pattern
 from mlagen.emulator.ptx.matrix.reading import extent, inside, note_chunks
 from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.order.clocks import clocks_of, join, own
@@ -61,9 +62,12 @@ def good_matrix(context: int, row: int, descriptor: int, size: int, mn_major: in
     if rule != 0:
         fault(context, row, y.FAULT_TENSOR, rule, descriptor)
         return False
+    if beside_pattern(s.as_wgmma(descriptor)):
+        fault(context, row, y.FAULT_DESCRIPTOR, y.BESIDE_PATTERN, descriptor)
+        return False
     deep = size & 0xFFFF
     if not inside(context, s.as_wgmma(descriptor), (size >> 16) & 0xFFFF, deep, mn_major):
-        fault(context, row, y.FAULT_DESCRIPTOR, 2, descriptor)
+        fault(context, row, y.FAULT_DESCRIPTOR, y.LEADS_OUT, descriptor)
         return False
     return True
 

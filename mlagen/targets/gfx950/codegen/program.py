@@ -163,7 +163,9 @@ class Layout:
         for piece in self.pieces():
             flights = found[piece.key] = []
             for index, x in enumerate(piece.body):
-                touched = tuple(r for r in (*x.reads, *x.writes, *x.skips) if r in loaded)
+                touched: tuple[int, ...] = ()
+                if not all(map(loaded.isdisjoint, (x.reads, x.writes, x.skips))):
+                    touched = tuple(r for r in (*x.reads, *x.writes, *x.skips) if r in loaded)
                 if touched or x.counter or x.pipe in ("wait", "barrier"):
                     flights.append((index, x, touched))
         return found

@@ -9,6 +9,7 @@ from mlagen.codegen.manifest import Made, artifact_of
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
+from mlagen.targets.nvidia.codegen.descriptors import check_descriptors
 from mlagen.targets.nvidia.codegen.emit import Emitter
 from mlagen.targets.nvidia.codegen.flow import check_flow
 from mlagen.targets.nvidia.codegen.loads import loads_of
@@ -83,6 +84,7 @@ def prove_pipeline(
         found = Prover(schedule).prove(loops, loads=loads).violations
     if found and not allow_unproved:
         raise ProofError("\n".join(found[:TOLD]))
+    found = found or check_descriptors(schedule, loops, printed)
     found = found or check_flow(schedule, loops, printed, proof.ways)
     if found and not allow_unproved:
         raise ProofError("\n".join(found))
