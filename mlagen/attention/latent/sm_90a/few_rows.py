@@ -39,6 +39,14 @@ from mlagen.targets.nvidia.dsl import (
 FEEDER = 128  # threads that convert e4m3
 WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
 SETS = 2  # of them, in turn
+BOX = 128  # columns of e4m3 in a row of a tile
+# A register of roles that read V^T across the rows of K.
+VALUES_AT = ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys")
+
+
+def rows_in_eights(k: LatentProblem) -> int:
+    """Query rows that products have for a work item."""
+    return -(-item_rows(k) // 8) * 8
 
 
 def is_few(k: LatentProblem) -> bool:
@@ -101,7 +109,7 @@ class FewRows(KeysAsRows):
         return (*self.fetched_by, *(self.cache if self.feeder else ()))
 
     def _query_rows(self) -> int:
-        return -(-item_rows(self.k) // 8) * 8
+        return rows_in_eights(self.k)
 
     def _tiles(self, s: PipelineSpace) -> None:
         fetches, users = self.producer, self._users()
