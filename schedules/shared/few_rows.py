@@ -53,6 +53,7 @@ def few_rows(k, s, form):
         d.find(math)
         d.clear()
     for i in tiles(math):
+        d.read_queries(i)
         d.qk(i)
         d.softmax(i)
         d.zero_tail(i)

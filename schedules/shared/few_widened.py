@@ -13,7 +13,7 @@ i. The first tile of scores has code of its own, as nobody has read P before it.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import rows_in_eights
+from mlagen.attention.latent.sm_90a.few_rows import converts_queries, rows_in_eights
 from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.schedules.shared.few import (
@@ -42,6 +42,8 @@ def few_widened(k, s, form):
     # warps exchange.
     narrow = k.d_v if k.rope_aware else k.d_qk
     for tensor, name, wide in (("q", "Q", k.d_qk), ("spread", "S", narrow)):  # in the keys' order
+        if name == "S" and converts_queries(k):
+            continue  # Q is written in that order
         for n in range(wide // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
     for n in range(columns):

@@ -74,6 +74,9 @@ class FewWidened(FewRows):
     def _tiles(self, s: PipelineSpace) -> None:
         super()._tiles(s)
         name = self.scores.name
+        if self.converts:  # and written in order
+            self.spread, self.apart = self.query, self.narrow // COLUMNS
+            return
         self.spread = s.smem.pipeline(
             "Q in order", *(tile for tile in s.smem.tiles.values() if tile.tensor == "spread"),
             producer=name, consumer=name, resident=True, producer_threads=self.scores.threads,
@@ -102,8 +105,8 @@ class FewWidened(FewRows):
             before=(*by(fetches, "setup"), *by(scores, "setup", "clear"),
                     *by(math, "setup", "clear")),
             tiles=(
-                *by(fetches, "load_queries", f"copy {self._keys}", "look_up"),
-                *by(scores, "spread_queries", *(("next_scales",) if self.k.rope_aware else ()),
+                *by(fetches, *self._by_map, f"copy {self._keys}", "look_up"),
+                *by(scores, *(self._by_loads or ("spread_queries",)), *(("next_scales",) if self.k.rope_aware else ()),
                     *(f"{does} {n}" for n in self.pieces for does in ("read_keys", "qk")),
                     *(("qk rope",) if self.k.rope_aware else ()),
                     "softmax", f"release {self._keys}"),
@@ -147,6 +150,9 @@ class FewWidened(FewRows):
 
     def spread_queries(self, tile: Tile) -> None:
         """Write Q with its columns in the order in which scores add them up, once."""
+        if self.converts:
+            self.read_queries(tile)
+            return
         self._record(
             "spread_queries", tile, role=self.scores, domain="first",
             uses=(Value(self.query.name),), defines=(Value(self.spread.name),),

@@ -64,6 +64,7 @@ def mla_decode(
 FEW = (
     "setup",
     "load_queries",
+    "read_queries",
     "look_up",
     "prefetch",
     "softmax",
