@@ -34,6 +34,9 @@ def few_widened(k, s, form):
     # Three warpgroups begin with 168 registers a thread.
     width = s.choice("width", *((128, 64) if rows <= 16 else (64,)),
                      comment="columns that are converted at a time")  # fmt: skip
+    loads = converts_queries(k) or s.choice(
+        "queries_from", "map", "loads", comment="how Q is fetched"
+    ) == "loads"  # fmt: skip
     scores = s.role("scores", warpgroups=1, registers=120)
     math = s.role("math", warpgroups=1, registers=216)
     producer = fetching_role(k, s)
@@ -42,7 +45,7 @@ def few_widened(k, s, form):
     # warps exchange.
     narrow = k.d_v if k.rope_aware else k.d_qk
     for tensor, name, wide in (("q", "Q", k.d_qk), ("spread", "S", narrow)):  # in the keys' order
-        if name == "S" and converts_queries(k):
+        if name == "S" and loads:
             continue  # Q is written in that order
         for n in range(wide // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)

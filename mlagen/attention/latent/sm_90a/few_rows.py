@@ -79,7 +79,7 @@ class FewRows(KeysAsRows):
         form: Form,
     ) -> None:
         self.producer, self.boxes, self.paged = producer, boxes, PagedCopy.of(k)
-        self.feeder, self.converts = feeder, converts_queries(k)
+        self.feeder = feeder
         if feeder and (feeder.threads != FEEDER or boxes != 2):
             raise ScheduleError(
                 f"role {feeder.name!r} has {feeder.threads} threads, boxes={boxes}",
@@ -110,6 +110,11 @@ class FewRows(KeysAsRows):
             "neighbours": False,
         }
 
+    @property
+    def reads(self) -> bool:
+        """Whether the first user of Q loads it, and not the producer by TMA."""
+        return converts_queries(self.k)
+
     def _moved(self) -> tuple[Pipeline, ...]:
         return (*self.fetched_by, *(self.cache if self.feeder else ()))
 
@@ -125,9 +130,9 @@ class FewRows(KeysAsRows):
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
         self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, self.math)
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=(users[0] if self.converts else fetches).name,
+            "query", *self.queries, producer=(users[0] if self.reads else fetches).name,
             consumer=users[0].name, resident=True,
-            producer_threads=users[0].threads if self.converts else 0,
+            producer_threads=users[0].threads if self.reads else 0,
         )  # fmt: skip
         parts = [keys[first : first + self.boxes] for first in range(0, len(keys), self.boxes)]
         if self.feeder:
@@ -190,7 +195,7 @@ class FewRows(KeysAsRows):
             ("entries", ".b32", "entries of that row which the sequence uses"),
             ("cache", ".b64", "the cache, this KV head's columns of a thread"
              if paged.producer_threads else "tensor map of the cache"),
-            *([] if self.converts else [("map_q", ".b64", "tensor map of q")]),
+            *([] if self.reads else [("map_q", ".b64", "tensor map of q")]),
             ("later", ".b32", "two more than the next tile to fetch"),
             ("end_tile", ".b32", "the tile after this block's last"),
         ]  # fmt: skip
@@ -246,14 +251,14 @@ class FewRows(KeysAsRows):
     def load_queries(self, tile: Tile, *, when: bool = True) -> None:
         """Load the item's rows of Q, once, with the first tile, where they stay what they are. Rows
         past its own are of other queries, or zero. `when`: or elsewhere."""
-        if self.converts or not when:
+        if self.reads or not when:
             return
         self._record("load_queries", tile, role=self.producer, domain="first",
                      defines=(Value(self.query.name),))  # fmt: skip
 
     def read_queries(self, tile: Tile) -> None:
         """Load them in the role that uses them, and make bf16 of them, where they are e4m3."""
-        if self.converts:
+        if self.reads:
             self._record(
                 "read_queries", tile, role=self._users()[0], domain="first", apart=self.apart,
                 lanes=self.math.threads >> (self.rows - 1).bit_length(),
@@ -263,11 +268,11 @@ class FewRows(KeysAsRows):
     @property
     def _by_map(self) -> tuple[str, ...]:
         """What the producer does for Q, and what its first user does."""
-        return () if self.converts else ("load_queries",)
+        return () if self.reads else ("load_queries",)
 
     @property
     def _by_loads(self) -> tuple[str, ...]:
-        return ("read_queries",) if self.converts else ()
+        return ("read_queries",) if self.reads else ()
 
     def fetch_tile(self, tile: Tile) -> None:
         """Fetch the tile's columns."""

@@ -52,6 +52,7 @@ class FewWidened(FewRows):
         form: Form,
     ) -> None:
         self.scores, self.width = scores, width
+        self.ordered = [tile for tile in s.smem.tiles.values() if tile.tensor == "spread"]
 
         def handed(what: str, size: int = 0) -> Any:
             return s.smem.exchange(what, size, producer=scores.name, consumer=math.name)
@@ -71,15 +72,20 @@ class FewWidened(FewRows):
     def _users(self) -> tuple[WarpRole, ...]:
         return self.scores, self.math
 
+    @property
+    def reads(self) -> bool:
+        """Whether the first user of Q loads it, and writes it in order."""
+        return not self.ordered
+
     def _tiles(self, s: PipelineSpace) -> None:
         super()._tiles(s)
         name = self.scores.name
-        if self.converts:  # and written in order
+        if self.reads:
             self.spread, self.apart = self.query, self.narrow // COLUMNS
             return
         self.spread = s.smem.pipeline(
-            "Q in order", *(tile for tile in s.smem.tiles.values() if tile.tensor == "spread"),
-            producer=name, consumer=name, resident=True, producer_threads=self.scores.threads,
+            "Q in order", *self.ordered, producer=name, consumer=name, resident=True,
+            producer_threads=self.scores.threads,
         )  # fmt: skip
 
     @property
@@ -150,7 +156,7 @@ class FewWidened(FewRows):
 
     def spread_queries(self, tile: Tile) -> None:
         """Write Q with its columns in the order in which scores add them up, once."""
-        if self.converts:
+        if self.reads:
             self.read_queries(tile)
             return
         self._record(
