@@ -108,6 +108,7 @@ class FewRows(KeysAsRows):
             "box_columns": self.columns,
             "scaled": k.cache_dtype == "fp8_e4m3",
             "neighbours": False,
+            "keys_of": "bf16",
         }
 
     @property

@@ -22,7 +22,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
+from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows, converts_queries
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.dsl import PipelineOrder, Tile, Value, by
@@ -66,7 +66,8 @@ class FewWidened(FewRows):
         self.supply |= {
             "neighbours": True, "alphas": self.alphas, "sums": self.sums,
             "key_scales": k.rope_aware, "a": s.names("a"), "spread": self.spread,
-            "box_columns": COLUMNS,
+            "box_columns": COLUMNS, "values_of": "bf16" if k.rope_aware else "f16",
+            "keys_of": "f16" if converts_queries(k) else "bf16",
         }  # fmt: skip
 
     def _users(self) -> tuple[WarpRole, ...]:
@@ -219,7 +220,7 @@ class FewWidened(FewRows):
     def read_values(self, tile: Tile, piece: int) -> None:
         """Read some columns of V^T as operand A, and make bf16 of them."""
         self._record(
-            "read_values", tile, defines=(Value(f"V {piece % SETS}"),), **self._read(tile, piece),
+            "read_values", tile, counts=piece == 0, defines=(Value(f"V {piece % SETS}"),), **self._read(tile, piece),
         )  # fmt: skip
 
     def rescale(self, tile: Tile) -> None:
