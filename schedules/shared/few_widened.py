@@ -34,20 +34,15 @@ def few_widened(k, s, form):
     # Three warpgroups begin with 168 registers a thread.
     width = s.choice("width", *((128, 64) if rows <= 16 else (64,)),
                      comment="columns that are converted at a time")  # fmt: skip
-    loads = converts_queries(k) or s.choice(
-        "queries_from", "map", "loads", comment="how Q is fetched"
-    ) == "loads"  # fmt: skip
     scores = s.role("scores", warpgroups=1, registers=120)
     math = s.role("math", warpgroups=1, registers=216)
     producer = fetching_role(k, s)
 
     # SMEM: Q, a ring of tiles of 64 keys, the last columns of which are half full, P, and what
     # warps exchange.
-    narrow = k.d_v if k.rope_aware else k.d_qk
-    for tensor, name, wide in (("q", "Q", k.d_qk), ("spread", "S", narrow)):  # in the keys' order
-        if name == "S" and loads:
-            continue  # Q is written in that order
-        for n in range(wide // 64):
+    ordered = () if converts_queries(k) else (("ordered", "S"),)  # Q in the keys' order
+    for tensor, name in (("q", "Q"), *ordered):
+        for n in range(k.d_qk // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
     for n in range(columns):
         s.smem.tile(f"K{n}", "cache", rows=64, row_bytes=128, slots=slots)

@@ -23,6 +23,7 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES_64,
     E4M3_BY_WAVES,
     HOPPER_E4M3,
+    KEYS_AS_F16,
     KEYS_AS_ROWS,
     OF_E4M3,
     SEESAW,
@@ -65,8 +66,11 @@ def order_of(artifact: Artifact) -> Order:
     if manifest.problem.get("compute") == "fp8":
         return ORDERS_OF_E4M3[manifest.target]
     if manifest.target != "gfx950":
-        few = manifest.knobs.get("keys_as_rows")
-        return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
+        if not manifest.knobs.get("keys_as_rows"):
+            return NVIDIA_ORDERS[manifest.target]
+        halves = manifest.problem["cache_dtype"] == "fp8_e4m3"
+        halves &= manifest.knobs.get("keys_from") == "registers"
+        return KEYS_AS_F16 if halves else KEYS_AS_ROWS
     wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES

@@ -65,7 +65,8 @@ class FewRows(KeysAsRows):
     barrier. `ahead`: which tile after the one that is fetched is prefetched to L2; 0: none is."""
 
     columns = COLUMNS  # of a tile in SMEM
-    apart = 0  # tiles of Q that have the even ones of each 16 columns before the odd ones
+    row_factors = ""  # what query rows have a factor of their own for
+    apart = 0  # tiles of Q that are f16, in the order in which keys in registers have columns
 
     def __init__(
         self,
@@ -108,7 +109,6 @@ class FewRows(KeysAsRows):
             "box_columns": self.columns,
             "scaled": k.cache_dtype == "fp8_e4m3",
             "neighbours": False,
-            "keys_of": "bf16",
         }
 
     @property
@@ -212,10 +212,8 @@ class FewRows(KeysAsRows):
         found = super()._registers(s)
         each, pages = self.paged.lookups, s.names("page")
         found["pages"] = [pages[n : n + each] for n in range(0, len(pages), each)]
-        if self.k.rope_aware_queries:
-            found["of_scores"] = s.named(
-                "of_scores", ".f32", self.rows // 4, "c times the scale of a query row's token"
-            )
+        if self.row_factors:
+            found["of_scores"] = s.named("of_scores", ".f32", self.rows // 4, self.row_factors)
         return found
 
     def _plain(self) -> PipelineOrder:

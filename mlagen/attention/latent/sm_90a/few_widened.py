@@ -22,7 +22,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows, converts_queries
+from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.dsl import PipelineOrder, Tile, Value, by
@@ -34,7 +34,7 @@ STEP, FRAGMENT = 16, 4  # columns of a matrix instruction, or keys; registers of
 
 class FewWidened(FewRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
-    cache, one for each 128 columns, those of the tensor `spread`: Q as scores take it) and
+    cache, one for each 128 columns, those of the tensor `ordered`: a Q of bf16 as scores take it) and
     registers (o, s, and a: operands A of `width` columns, in turn). `math` has O, `scores` the
     scores."""
 
@@ -52,7 +52,7 @@ class FewWidened(FewRows):
         form: Form,
     ) -> None:
         self.scores, self.width = scores, width
-        self.ordered = [tile for tile in s.smem.tiles.values() if tile.tensor == "spread"]
+        self.ordered = [tile for tile in s.smem.tiles.values() if tile.tensor == "ordered"]
 
         def handed(what: str, size: int = 0) -> Any:
             return s.smem.exchange(what, size, producer=scores.name, consumer=math.name)
@@ -62,25 +62,23 @@ class FewWidened(FewRows):
         self.written = handed("P is there")
         self.read = s.smem.exchange("P is read", 0, producer=math.name, consumer=scores.name)
         self.sums = handed("sums", 2 * FLOAT * self.rows)
+        self.factors = s.smem.room("of queries", FLOAT * self.rows) if self.ordered else None
         self.boxes_of_keys = [tiles[0] for tiles in self.keys]
         self.supply |= {
             "neighbours": True, "alphas": self.alphas, "sums": self.sums,
             "key_scales": k.rope_aware, "a": s.names("a"), "spread": self.spread,
             "box_columns": COLUMNS, "values_of": "bf16" if k.rope_aware else "f16",
-            "keys_of": "f16" if converts_queries(k) else "bf16",
+            "factors": self.factors,
         }  # fmt: skip
 
     def _users(self) -> tuple[WarpRole, ...]:
         return self.scores, self.math
 
-    @property
-    def reads(self) -> bool:
-        """Whether the first user of Q loads it, and writes it in order."""
-        return not self.ordered
-
     def _tiles(self, s: PipelineSpace) -> None:
         super()._tiles(s)
         name = self.scores.name
+        if self.ordered or self.k.rope_aware_queries:
+            self.row_factors = "c times the scale of a query row, or of its token"
         if self.reads:
             self.spread, self.apart = self.query, self.narrow // COLUMNS
             return
@@ -161,8 +159,8 @@ class FewWidened(FewRows):
             self.read_queries(tile)
             return
         self._record(
-            "spread_queries", tile, role=self.scores, domain="first",
-            uses=(Value(self.query.name),), defines=(Value(self.spread.name),),
+            "spread_queries", tile, role=self.scores, domain="first", joins=True,
+            ordered=self.narrow // COLUMNS, uses=(Value(self.query.name),), defines=(Value(self.spread.name),),
         )  # fmt: skip
 
     def next_scales(self, tile: Tile) -> None:
@@ -190,8 +188,8 @@ class FewWidened(FewRows):
         if self.k.rope_aware:
             self._record(
                 "qk", tile, of="rope", template="qk_rope", asynchronous=True,
-                tile_=self.boxes_of_keys[-1], query_tile=self.queries[-1], defines=(Value("S"),),
-                uses=(Value(self._keys, tile), Value(self.query.name)),
+                tile_=self.boxes_of_keys[-1], query_tile=self.spread.tiles[-1],
+                defines=(Value("S"),), uses=(Value(self._keys, tile), Value(self.spread.name)),
             )  # fmt: skip
 
     def wait_read(self, tile: Tile) -> None:

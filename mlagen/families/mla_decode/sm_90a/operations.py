@@ -109,11 +109,7 @@ def _few_form(k: MlaDecodeConfig, s: PipelineSpace, templates: Mapping[str, str]
     refuse_chunks(k)
     rows = next(tile.rows for tile in s.smem.tiles.values() if tile.tensor == "q")
     return Form(
-        signature(
-            k, s.roles[-1].warps.stop * 32, rows=rows, together=True,
-            mapped="read_keys" not in templates
-            or any(tile.tensor == "spread" for tile in s.smem.tiles.values()),
-        ),
+        signature(k, s.roles[-1].warps.stop * 32, rows=rows, together=True),
         SYMBOL,
         templates={**_files("few_rows", *FEW), **templates},
         operands={"slot_rows": BLOCK_ROWS},

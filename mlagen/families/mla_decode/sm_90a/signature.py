@@ -35,7 +35,6 @@ def signature(
     persistent: bool = False,
     rows: int = ROWS,
     together: bool = False,
-    mapped: bool = True,
 ) -> Signature:
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
     `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads. `together`: blocks may
@@ -68,7 +67,7 @@ def signature(
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
     if k.compute == "fp8":
         queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, rows)
-    elif k.dtype == "bf16" and mapped:
+    elif k.dtype == "bf16":
         queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(
         pack(
