@@ -2,7 +2,7 @@
 
 | producer, tile i                    | math, one warpgroup, tile i                         |
 |-------------------------------------|-----------------------------------------------------|
-| Q, with the first tile              | S^T = K(i) Q^T, 64 keys x query rows                |
+| Q, with the first tile              | Q that is e4m3; S^T = K(i) Q^T, 64 keys x rows      |
 | fetch K(i), when its place is free  | maxima of all warps; P -> SMEM; O *= alpha          |
 | look up where a later tile lies     | O^T += V(i)^T P^T                                   |
 |                                     | give the place of tile i back                       |

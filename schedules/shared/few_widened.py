@@ -1,5 +1,5 @@
 """Dense MLA decode of 1 to 32 query rows over e4m3 rows on Hopper, keys as the rows of products
-of bf16: rows are converted in the registers of who multiplies them.
+of f16: rows are converted in the registers of who multiplies them.
 
 | scores, one warpgroup, tile i            | math, one warpgroup, tile i            |
 |------------------------------------------|----------------------------------------|

@@ -26,6 +26,7 @@ from mlagen.attention.latent.order import (
     KEYS_AS_F16,
     KEYS_AS_ROWS,
     OF_E4M3,
+    SCORES_OF_F16,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -55,6 +56,8 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
+# Few query rows on Hopper over these caches, whose keys become what products are of in registers.
+FROM_REGISTERS = {"fp8_e4m3": KEYS_AS_F16, "fp8_rope_aware": SCORES_OF_F16}
 ORDERS_OF_E4M3 = {"sm_90a": HOPPER_E4M3, "sm_100a": OF_E4M3, "gfx950": E4M3_BY_WAVES}
 ONE_TILE = 10  # items of one tile, for two blocks
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
@@ -68,9 +71,9 @@ def order_of(artifact: Artifact) -> Order:
     if manifest.target != "gfx950":
         if not manifest.knobs.get("keys_as_rows"):
             return NVIDIA_ORDERS[manifest.target]
-        halves = manifest.problem["cache_dtype"] == "fp8_e4m3"
-        halves &= manifest.knobs.get("keys_from") == "registers"
-        return KEYS_AS_F16 if halves else KEYS_AS_ROWS
+        if manifest.knobs.get("keys_from") != "registers":
+            return KEYS_AS_ROWS
+        return FROM_REGISTERS[str(manifest.problem["cache_dtype"])]
     wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES

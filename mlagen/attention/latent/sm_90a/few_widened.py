@@ -1,5 +1,5 @@
-"""Dense MLA decode of few query rows over e4m3 rows on Hopper, keys as rows, computed in bf16: the
-operations a schedule arranges. One warpgroup has the scores, another one O.
+"""Dense MLA decode of few query rows over e4m3 rows on Hopper, keys as rows, with products of f16:
+the operations a schedule arranges. One warpgroup has the scores, another one O.
 
 Tiles stay in SMEM as they are stored. Both roles convert what they multiply in registers: the one
 with the scores keys, as operand A of S^T = K Q^T; the one with O values, as operand A of
@@ -7,13 +7,17 @@ O^T += V^T P^T, across the rows, while the scores of the tile are computed. So n
 numbers that a third role has converted, and SMEM moves a third of the bytes. P and alpha, and in
 the end row sums and M, go by way of SMEM.
 
-Of rope-aware rows the last 64 columns are bf16, and are operand A where they lie. A row's scale
-multiplies its scores, and P before it is rounded: a thread loads those of its two keys, and looks
-their pages up, a tile ahead.
+One instruction makes f16 of two e4m3 numbers, exactly. A row of Q is f16 for them, times a power of
+two that brings its largest number up to below 2^16, which c undoes; e4m3 numbers fit as they are. P
+is f16, too.
 
-`ldmatrix` gives a lane four columns of a key; those that are even come first in operand A, so Q has
-them in that order, of each 16. Of V^T it gives a lane two columns of two keys: rows g and g + 8 of
-operand A, 16 a warp, are columns 2 g and 2 g + 1.
+Of rope-aware rows the last 64 columns are bf16, and are operand A where they lie. A row's scale
+multiplies its scores, and P before it is rounded: f16 may not hold that, so P and V are bf16. A
+thread loads the scales of its two keys, and looks their pages up, a tile ahead.
+
+`ldmatrix` gives a lane four columns of a key, of which the first two come first in operand A, so Q
+has them in that order, of each 16. Of V^T it gives a lane two columns of two keys: rows g and g + 8
+of operand A, 16 a warp, are columns 2 g and 2 g + 1.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ STEP, FRAGMENT = 16, 4  # columns of a matrix instruction, or keys; registers of
 
 class FewWidened(FewRows):
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, K0 .. of the
-    cache, one for each 128 columns, those of the tensor `ordered`: a Q of bf16 as scores take it) and
+    cache, one for each 128 columns, and of the tensor `ordered`: a Q of bf16 as scores take it) and
     registers (o, s, and a: operands A of `width` columns, in turn). `math` has O, `scores` the
     scores."""
 
@@ -111,7 +115,8 @@ class FewWidened(FewRows):
                     *by(math, "setup", "clear")),
             tiles=(
                 *by(fetches, *self._by_map, f"copy {self._keys}", "look_up"),
-                *by(scores, *(self._by_loads or ("spread_queries",)), *(("next_scales",) if self.k.rope_aware else ()),
+                *by(scores, *(self._by_loads or ("spread_queries",)),
+                    *(("next_scales",) if self.k.rope_aware else ()),
                     *(f"{does} {n}" for n in self.pieces for does in ("read_keys", "qk")),
                     *(("qk rope",) if self.k.rope_aware else ()),
                     "softmax", f"release {self._keys}"),
@@ -160,7 +165,8 @@ class FewWidened(FewRows):
             return
         self._record(
             "spread_queries", tile, role=self.scores, domain="first", joins=True,
-            ordered=self.narrow // COLUMNS, uses=(Value(self.query.name),), defines=(Value(self.spread.name),),
+            ordered=self.narrow // COLUMNS, uses=(Value(self.query.name),),
+            defines=(Value(self.spread.name),),
         )  # fmt: skip
 
     def next_scales(self, tile: Tile) -> None:
@@ -170,7 +176,7 @@ class FewWidened(FewRows):
             self._record("next_scales", tile)
 
     def read_keys(self, tile: Tile, piece: int) -> None:
-        """Read a tile's keys as operand A, and make bf16 of them."""
+        """Read a tile's keys as operand A, and make f16 of them."""
         self._record(
             "read_keys", tile, defines=(Value(f"K {piece % SETS}"),), **self._read(tile, piece),
         )  # fmt: skip
@@ -216,9 +222,10 @@ class FewWidened(FewRows):
     # ---- values -----------------------------------------------------------------------------
 
     def read_values(self, tile: Tile, piece: int) -> None:
-        """Read some columns of V^T as operand A, and make bf16 of them."""
+        """Read some columns of V^T as operand A, and make f16 of them, or bf16."""
         self._record(
-            "read_values", tile, counts=piece == 0, defines=(Value(f"V {piece % SETS}"),), **self._read(tile, piece),
+            "read_values", tile, counts=piece == 0, defines=(Value(f"V {piece % SETS}"),),
+            **self._read(tile, piece),
         )  # fmt: skip
 
     def rescale(self, tile: Tile) -> None:
