@@ -283,7 +283,7 @@ CASES: tuple[Case, ...] = (
             MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few rows in registers", "few_widened",
-            MlaDecodeConfig(16, cache_dtype="fp8_rope_aware"), (few_widened_form,),
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_widened_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
             MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_form,),
