@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.attention.latent.nvidia.sizes import COLUMNS
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
 from mlagen.attention.latent.sm_90a.form import Form
@@ -102,7 +102,8 @@ class FewWidened(FewRows):
             ("next_sigma", ".f32", 2, "those of the next tile's"),
             ("entry", ".b32", 2, "pages of those of the tile after it"),
         ]
-        return [*super()._more_registers(), *(scales if self.k.rope_aware else [])]
+        takes = ("takes", ".b32", TILE // 8, "what takes two keys of a column out of a word of V")
+        return [*super()._more_registers(), *(scales if self.k.rope_aware else [takes])]
 
     def _key_registers(self) -> list[tuple[str, str, str]]:
         keys = ("keys_at", ".b32", "row of K and 16 columns that this lane reads of 32")
