@@ -11,9 +11,9 @@ from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.dsl import schedule
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_decode,
-    few_rows_decode,
-    few_widened_decode,
+    few_e4m3_form,
+    few_rows_form,
+    few_widened_form,
 )
 from mlagen.schedules.shared.e4m3_products import e4m3_products
 from mlagen.schedules.shared.few_e4m3 import few_e4m3
@@ -39,11 +39,11 @@ def keys_are_read(k, s):
 def mla_decode_sm90(k, s):
     few, of_e4m3 = keys_are_rows(k, s), k.compute == "fp8"
     if few and of_e4m3:
-        few_e4m3(k, s, few_e4m3_decode)
+        few_e4m3(k, s, few_e4m3_form)
     elif few and k.cache_dtype != "bf16" and keys_are_read(k, s):
-        few_widened(k, s, few_widened_decode)
+        few_widened(k, s, few_widened_form)
     elif few:
-        few_rows(k, s, few_rows_decode)
+        few_rows(k, s, few_rows_form)
     elif of_e4m3:
         e4m3_products(k, s)
     else:

@@ -10,36 +10,38 @@
 No loop has code of its own for the first or the last tile, as in `schedules/shared/few_rows.py`.
 """
 
-from mlagen.attention.latent.problem import LatentProblem, item_rows
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3
+from mlagen.attention.latent.sm_90a.few_rows import rows_in_eights
 from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.schedules.shared.few import (
+    fetch,
+    fetching_role,
+    tile_to_prefetch,
+    weights_and_sums,
+)
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def few_e4m3(k, s, operations):
-    """The schedule of `operations(k, s, producer, math, held, ahead)`."""
+def few_e4m3(k, s, form):
+    """`form(k, s)`: what is the family's own of the kernel."""
     columns = -(-k.d_qk // 128)
     s.choice("persistent", 0, comment="a block takes one work item")
     slots = s.choice("slots", 3, 4, comment="tiles of keys in SMEM")
-    ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
-                     comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
-    rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
+    ahead, rows = tile_to_prefetch(k, s), rows_in_eights(k)
     held = s.choice("held", *((4, 2) if rows <= 24 else (2,)),
                     comment="tiles of columns of V that are read before P is known")  # fmt: skip
     math = s.role("math", warpgroups=1, registers=256)
-    producer = s.role("producer", warps=1 if single else 4, single=single)
+    producer = fetching_role(k, s)
 
     # SMEM: Q, a ring of tiles of 64 keys, the last columns of which are half full, P, and what
     # warps exchange.
     for tensor, name, height, count in (("q", "Q", rows, 1), ("cache", "K", 64, slots)):
         for n in range(columns):
             s.smem.tile(f"{name}{n}", tensor, rows=height, row_bytes=128, slots=count)
-    s.smem.room("P", 64 * rows, align=8 * 64)
-    s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
-
-    s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
-    s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
+    weights_and_sums(k, s, rows, p_bytes=64)
     s.named("v", ".b32", k.d_v // 8, "V^T as operand A: d_v x a tile")
-    d = operations(k, s, producer, math, held, ahead)
+    d = FewE4m3(k, s, producer, math, held, ahead, form(k, s))
     first, *others = d.values
 
     with prologue(math):
@@ -60,10 +62,4 @@ def few_e4m3(k, s, operations):
         d.store_sum()
         d.finish()
 
-    with prologue(producer):
-        d.find(producer)
-    for i in tiles(producer):
-        d.load_queries(i)
-        d.fetch_tile(i)
-        d.prefetch(i)
-        d.look_up(i)
+    fetch(d, producer)

@@ -2,7 +2,7 @@
 
 | producer, tile i                    | math, one warpgroup, tile i                         |
 |-------------------------------------|-----------------------------------------------------|
-| Q, with the first tile              | S^T = K(i) Q^T, 64 keys x query rows                |
+| Q, with the first tile              | Q that is e4m3; S^T = K(i) Q^T, 64 keys x rows      |
 | fetch K(i), when its place is free  | maxima of all warps; P -> SMEM; O *= alpha          |
 | look up where a later tile lies     | O^T += V(i)^T P^T                                   |
 |                                     | give the place of tile i back                       |
@@ -15,25 +15,30 @@ No loop has code of its own for the first or the last tile: short calls run code
 holds, and each of its lines is fetched once.
 """
 
-from mlagen.attention.latent.problem import LatentProblem, item_rows
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.few_rows import FewRows, rows_in_eights
 from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.schedules.shared.few import (
+    fetch,
+    fetching_role,
+    tile_to_prefetch,
+    weights_and_sums,
+)
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def few_rows(k, s, operations):
-    """The schedule of `operations(k, s, producer, math, feeder, boxes, ahead)`."""
+def few_rows(k, s, form):
+    """`form(k, s)`: what is the family's own of the kernel."""
     s.choice("persistent", 0, comment="a block takes one work item")
     converted = k.cache_dtype != "bf16"
     boxes = s.choice("boxes", *((2,) if converted else (9, 3)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     slots = s.choice("slots", 2, comment="tiles of keys in SMEM")
-    ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
-                     comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
-    rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
+    ahead, rows = tile_to_prefetch(k, s), rows_in_eights(k)
     # Three warpgroups begin with 168 registers a thread.
     math = s.role("math", warpgroups=1, registers=232 if converted else 256)
     feeder = s.role("feeder", warpgroups=1, registers=96) if converted else None
-    producer = s.role("producer", warps=1 if single else 4, single=single)
+    producer = fetching_role(k, s)
 
     # SMEM: Q, a ring of tiles of 64 keys, P, and what warps exchange.
     for tensor, name, height, count in (("q", "Q", rows, 1), ("cache", "K", 64, slots)):
@@ -41,17 +46,14 @@ def few_rows(k, s, operations):
             s.smem.tile(f"{name}{n}", tensor, rows=height, row_bytes=128, slots=count)
     for n in range(-(-k.d_qk // 128) if converted else 0):
         s.smem.tile(f"R{n}", "cache", rows=64, row_bytes=128, slots=1)
-    s.smem.room("P", 128 * rows, align=8 * 128)
-    s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
-
-    s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
-    s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
-    d = operations(k, s, producer, math, feeder, boxes, ahead)
+    weights_and_sums(k, s, rows, p_bytes=128)
+    d = FewRows(k, s, producer, math, feeder, boxes, ahead, form(k, s))
 
     with prologue(math):
         d.find(math)
         d.clear()
     for i in tiles(math):
+        d.read_queries(i)
         d.qk(i)
         d.softmax(i)
         d.zero_tail(i)
@@ -62,13 +64,7 @@ def few_rows(k, s, operations):
         d.store_sum()
         d.finish()
 
-    with prologue(producer):
-        d.find(producer)
-    for i in tiles(producer):
-        d.load_queries(i)
-        d.fetch_tile(i)
-        d.prefetch(i)
-        d.look_up(i)
+    fetch(d, producer)
 
     if feeder:
         with prologue(feeder):

@@ -1,5 +1,5 @@
 """Dense MLA decode of 1 to 32 query rows over e4m3 rows on Hopper, keys as the rows of products
-of bf16: rows are converted in the registers of who multiplies them.
+of f16: rows are converted in the registers of who multiplies them.
 
 | scores, one warpgroup, tile i            | math, one warpgroup, tile i            |
 |------------------------------------------|----------------------------------------|
@@ -12,41 +12,43 @@ A producer fetches Q and tiles of keys. The scores of tile i + 1 are computed wh
 i. The first tile of scores has code of its own, as nobody has read P before it.
 """
 
-from mlagen.attention.latent.problem import LatentProblem, item_rows
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.few_rows import converts_queries, rows_in_eights
+from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.schedules.shared.few import (
+    fetch,
+    fetching_role,
+    tile_to_prefetch,
+    weights_and_sums,
+)
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def few_widened(k, s, operations):
-    """The schedule of `operations(k, s, producer, scores, math, width, ahead)`."""
+def few_widened(k, s, form):
+    """`form(k, s)`: what is the family's own of the kernel."""
     columns = -(-k.d_qk // 128)
     s.choice("persistent", 0, comment="a block takes one work item")
     slots = s.choice("slots", 3, 2, comment="tiles of keys in SMEM")
-    ahead = s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
-                     comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
-    rows, single = -(-item_rows(k) // 8) * 8, k.page_size > 1
+    ahead, rows = tile_to_prefetch(k, s), rows_in_eights(k)
     # Three warpgroups begin with 168 registers a thread.
     width = s.choice("width", *((128, 64) if rows <= 16 else (64,)),
                      comment="columns that are converted at a time")  # fmt: skip
     scores = s.role("scores", warpgroups=1, registers=120)
     math = s.role("math", warpgroups=1, registers=216)
-    producer = s.role("producer", warps=1 if single else 4, single=single)
+    producer = fetching_role(k, s)
 
     # SMEM: Q, a ring of tiles of 64 keys, the last columns of which are half full, P, and what
     # warps exchange.
-    narrow = k.d_v if k.rope_aware else k.d_qk
-    for tensor, name, wide in (("q", "Q", k.d_qk), ("spread", "S", narrow)):  # in the keys' order
-        for n in range(wide // 64):
+    ordered = () if converts_queries(k) else (("ordered", "S"),)  # Q in the keys' order
+    for tensor, name in (("q", "Q"), *ordered):
+        for n in range(k.d_qk // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
     for n in range(columns):
         s.smem.tile(f"K{n}", "cache", rows=64, row_bytes=128, slots=slots)
-    s.smem.room("P", 128 * rows, align=8 * 128)
-    s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
-
-    s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
-    s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
+    weights_and_sums(k, s, rows, p_bytes=128)
     s.named("a", ".b32", width // 2, "operands A of some columns of a tile, in turn")
-    d = operations(k, s, producer, scores, math, width, ahead)
+    d = FewWidened(k, s, producer, scores, math, width, ahead, form(k, s))
 
     with prologue(scores):
         d.find(scores)
@@ -83,10 +85,4 @@ def few_widened(k, s, operations):
     with epilogue(math):
         d.finish()
 
-    with prologue(producer):
-        d.find(producer)
-    for i in tiles(producer):
-        d.load_queries(i)
-        d.fetch_tile(i)
-        d.prefetch(i)
-        d.look_up(i)
+    fetch(d, producer)

@@ -17,7 +17,8 @@ from mlagen.targets.nvidia.codegen.thin import plan
 FP8 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 FORMS = (
     ({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {"keys_from": "smem"}),
-    (FP8, {"held": 2}), ({"cache_dtype": "fp8_rope_aware"}, {}),
+    (FP8, {"held": 2}), ({"cache_dtype": "fp8_rope_aware"}, {}), ({"dtype": "fp8_e4m3"}, {}),
+    ({"dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"}, {}),
 )  # fmt: skip
 
 
@@ -73,9 +74,10 @@ def test_a_tile_is_not_given_back_before_its_product(made):
         ({"num_heads": 11, "q_len": 3}, False),
         ({"num_heads": 128, "num_kv_heads": 4, "q_len": 8}, True),
         ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, True),
-        ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "dtype": "fp8_e4m3"}, False),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "dtype": "fp8_e4m3"}, True),
+        ({"num_heads": 32, "dtype": "fp8_e4m3"}, True),
         ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, True),
-        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware", "dtype": "fp8_e4m3"}, False),
+        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware", "dtype": "fp8_e4m3"}, True),
         ({"num_heads": 8, "q_len": 4, **FP8}, True),
         ({"num_heads": 40, **FP8}, False),
     ],

@@ -21,6 +21,8 @@ from mlagen.verify import verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 WINDOW = "sliding_window_causal[100]"
+E4M3 = {"dtype": "fp8_e4m3"}
+ROPE_AWARE = {"dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"}
 FP8 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 
 
@@ -40,16 +42,22 @@ def built(fields, knobs):
         ({"num_heads": 16, "q_len": 2, "page_size": 1}, {}),
         ({"num_heads": 5, "q_len": 3, "mask": WINDOW}, {}),
         ({"num_heads": 7, "q_len": 4, "page_size": 1, "mask": WINDOW}, {}),
+        ({"num_heads": 8, "q_len": 4, "page_size": 16, **E4M3}, {}),
+        ({"num_heads": 6, "num_kv_heads": 2, "page_size": 1, **E4M3}, {}),
         ({"num_heads": 32, "mask": WINDOW}, {}),
         ({"num_heads": 12, "q_len": 2, "mask": "null", "page_size": 32}, {}),
         ({"num_heads": 24, "num_kv_heads": 2, "q_len": 2}, {}),
         ({"num_heads": 32, "num_kv_heads": 4, "q_len": 2, "page_size": 1}, {}),
         ({"num_heads": 16, "cache_dtype": "fp8_e4m3"}, {"width": 64}),
         ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "page_size": 16}, {"keys_from": "smem"}),
+        ({"num_heads": 24, "cache_dtype": "fp8_e4m3", **E4M3}, {"keys_from": "smem"}),
+        ({"num_heads": 16, "cache_dtype": "fp8_e4m3", "page_size": 32, **E4M3}, {}),
         ({"num_heads": 8, "q_len": 2, "cache_dtype": "fp8_e4m3", "page_size": 1}, {}),
         ({"num_heads": 8, "q_len": 4, "cache_dtype": "fp8_rope_aware", "page_size": 16}, {}),
         ({"num_heads": 24, "cache_dtype": "fp8_rope_aware", "mask": WINDOW, "page_size": 192}, {}),
-        ({"num_heads": 5, "q_len": 3, "cache_dtype": "fp8_rope_aware", "page_size": 1}, {}),
+        ({"num_heads": 5, "q_len": 3, "page_size": 1, "mask": WINDOW, **ROPE_AWARE}, {}),
+        ({"num_heads": 8, **ROPE_AWARE}, {}),
+        ({"num_heads": 32, "page_size": 192, **ROPE_AWARE, **E4M3}, {}),
         ({"num_heads": 8, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 16}, {}),
         ({"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128, "mask": WINDOW}, {}),
         ({"num_heads": 16, **FP8}, {"slots": 4, "held": 2}),
@@ -73,7 +81,7 @@ def test_forms(fields, knobs):
         ({"num_heads": 5, "q_len": 3, "mask": WINDOW}, (300, 64), 2),
         ({"num_heads": 24, "num_kv_heads": 2, "page_size": 1}, (130,), 16),
         ({"num_heads": 32, "cache_dtype": "fp8_e4m3"}, (700, 3), 8),
-        ({"num_heads": 16, "cache_dtype": "fp8_rope_aware"}, (0, 1300, 70), 16),
+        ({"num_heads": 16, **ROPE_AWARE}, (0, 1300, 70), 16),
         ({"num_heads": 8, "page_size": 1, **FP8}, (1300, 70), 32),
         ({"num_heads": 12, "q_len": 2, **FP8}, (0, 1, 65, 700), 4),
         ({"num_heads": 32, **FP8}, (0, 1, 65, 700), 4),

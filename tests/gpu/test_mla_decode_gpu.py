@@ -23,7 +23,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import order_of
+from mlagen.families.mla_decode.verification import FROM_REGISTERS, order_of
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem.expected import compare
 
@@ -65,6 +65,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 10, "cache_dtype": "fp8_rope_aware", "page_size": 192, "q_len": 3,
      "mask": "sliding_window_causal[100]"},
     {"num_heads": 32, "cache_dtype": "fp8_e4m3", "page_size": 128},
+    {"num_heads": 16, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 2},
+    {"num_heads": 32, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware", "page_size": 16},
     {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 2},
     {
         "num_heads": 64, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware", "page_size": 192,
@@ -83,6 +85,7 @@ FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 40, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1},
     {"num_heads": 32, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 32, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
     {"num_heads": 64, **NATIVE},
@@ -144,7 +147,8 @@ def passes(
     inputs: MlaDecodeInputs, out: Any, lse: Any, *, order: Order | None = None, **named: Any
 ) -> None:
     """Both oracles. `order`: the kernel's arithmetic, where it is not the default kernel."""
-    order = order or (KEYS_AS_ROWS if is_few(inputs.config) else SEESAW)
+    few = FROM_REGISTERS.get(inputs.config.cache_dtype, KEYS_AS_ROWS)
+    order = order or (few if is_few(inputs.config) else SEESAW)
     for oracle in (exact, rounded):
         expected = oracle(inputs, order=order, **named)
         found = compare(expected.output, out)

@@ -18,6 +18,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import FROM_REGISTERS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
@@ -38,6 +39,11 @@ def few(config, knobs):
     """Whether keys are the rows of the kernel's products."""
     chosen = dict(knobs)
     return is_few(config) and chosen.get("keys_as_rows", not chosen.get("persistent"))
+
+
+def few_order(config):
+    """The order of a kernel of few query rows, which takes stored keys from registers."""
+    return FROM_REGISTERS.get(config.cache_dtype, KEYS_AS_ROWS)
 
 
 def q_rows(config, knobs):
@@ -102,7 +108,7 @@ def check(config, lengths, *, data="realistic", knobs=(), **planned):
     work = plan_work(config, lengths, **(planned or {"blocks": 1}))
     o, lse = launch(inputs, work, knobs=knobs)
     shape = (inputs.batch, config.num_heads, config.q_len)
-    order = KEYS_AS_ROWS if few(config, knobs) else SEESAW
+    order = few_order(config) if few(config, knobs) else SEESAW
     passes(inputs, o, lse.reshape(shape), splits=work.splits, order=order)
 
 
@@ -317,6 +323,25 @@ def test_how_rows_are_stored(fields):
 def test_rope_aware_queries():
     config = MlaDecodeConfig(16, dtype="fp8_rope_aware", cache_dtype="fp8_rope_aware")
     check(config, (3, 260), split_keys=128)
+
+
+@pytest.mark.parametrize("cache", ["fp8_e4m3", "fp8_rope_aware"])
+def test_queries_of_all_sizes(cache):
+    """Rows of Q become f16, whose range is small: each has a power of two of its own."""
+    config = MlaDecodeConfig(8, cache_dtype=cache)
+    inputs = mla_decode_inputs(config, lengths=(70,), data="randn", scale=2.0**-24)
+    sizes = 2.0 ** np.array([20, 22, -40, 20, -100, 0, 21, 20])[:, None]
+    q = inputs.q.astype(np.float64) * sizes
+    q[:, :, 5] = 0
+    q[:, :, 3, ::2] *= 2.0**-20
+    q[:, :, 7, 64:] *= 2.0**-33  # rounded
+    inputs = replace(inputs, q=q.astype(BF16))
+    work = plan_work(config, inputs.cache_lengths, blocks=1)
+    o, lse = launch(inputs, work)
+    passes(inputs, o, lse.reshape(1, 8, 1), splits=work.splits, order=few_order(config))
+    if cache == "fp8_e4m3":  # P is f16
+        with pytest.raises(AssertionError):
+            passes(inputs, o, lse.reshape(1, 8, 1), splits=work.splits, order=KEYS_AS_ROWS)
 
 
 def defective(config, old, new):

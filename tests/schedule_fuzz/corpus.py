@@ -15,9 +15,9 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_decode,
-    few_rows_decode,
-    few_widened_decode,
+    few_e4m3_form,
+    few_rows_form,
+    few_widened_form,
 )
 from mlagen.families.mla_decode.sm_100a.fed import FedDecode
 from mlagen.families.mla_decode.sm_100a.operations import Decode as PagedDecode
@@ -271,7 +271,7 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90", "two_halves", MlaDecodeConfig(16), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn"), share=1.2),
-    _shared("mla_decode_sm90 few rows", "few_rows", MlaDecodeConfig(16), (few_rows_decode,),
+    _shared("mla_decode_sm90 few rows", "few_rows", MlaDecodeConfig(16), (few_rows_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn")),
     _shared("mla_decode_sm90 persistent", "two_halves", MlaDecodeConfig(16), (),
@@ -280,18 +280,18 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90 e4m3", "two_halves", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shared("mla_decode_sm90 few rows e4m3", "few_rows",
-            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_decode,),
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few rows in registers", "few_widened",
-            MlaDecodeConfig(16, cache_dtype="fp8_rope_aware"), (few_widened_decode,),
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_widened_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
-            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_decode,),
+            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few single rows", "few_rows", MlaDecodeConfig(8, page_size=1),
-            (few_rows_decode,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+            (few_rows_form,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             share=0.6),
     _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),

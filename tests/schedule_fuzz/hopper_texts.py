@@ -31,6 +31,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.mla_decode.verification import FROM_REGISTERS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import Expected, compare
@@ -106,7 +107,8 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
     if case.target == "sm_100a":
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
     elif isinstance(problem, MlaDecodeConfig):
-        make = partial(_decode, few=case.function in FEW)
+        make = partial(_decode, few=case.function in FEW,
+                       converted=case.function == "few_widened")  # fmt: skip
     else:
         make = {
             "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm, "Folding": _fold,
@@ -156,10 +158,11 @@ def _held(pairs: Iterator[Any]) -> str:
 
 
 def _decode(
-    call: Call, config: MlaDecodeConfig, knobs: dict[str, Any], few: bool
+    call: Call, config: MlaDecodeConfig, knobs: dict[str, Any], few: bool, converted: bool
 ) -> Iterator[Trial]:
     """`lengths`, and `split` keys a block; persistent blocks take all items one after another.
-    `few`: the table is that of few query rows."""
+    `few`: the table is one of few query rows; `converted`: the one that takes stored keys from
+    registers."""
     lengths = call.shape["lengths"]
     inputs = mla_decode_inputs(config, lengths=lengths, data=call.data)
     if knobs.get("persistent"):
@@ -171,6 +174,8 @@ def _decode(
         work = plan_work(config, lengths, blocks=1)
     assert not len(work.merges), "the merge is a kernel of its own"
     order, height = (KEYS_AS_ROWS, -(-item_rows(config) // 8) * 8) if few else (SEESAW, 64)
+    if converted:
+        order = FROM_REGISTERS[config.cache_dtype]
     if config.compute == "fp8":  # sums of fp32 are not cut
         order = replace(HOPPER_E4M3, kept=0)
     expected = [oracle(inputs, splits=work.splits, order=order) for oracle in (exact, rounded)]

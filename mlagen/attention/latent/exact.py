@@ -8,8 +8,8 @@ maximum that moves at once (`latent.walk`). The bound, with w the softmax weight
   (`formats`), in which copies of a row are one: the same number is rounded in the same way. Where
   rows have scales P_j is multiplied by its row's first, in fp32. In e4m3 |e_j| <= 2^-4, and where
   P_j is no normal number it moves by half of their step at most, and not by more than itself. In
-  f16, where scales of columns multiply it, |e_j| <= 2^-11, and below the normal range a step. Many
-  of these become 0 alike: so their errors are not taken for independent.
+  f16, where scales of columns multiply it or an order says so, |e_j| <= 2^-11, and below the
+  normal range a step. Many of these become 0 alike: so their errors are not taken for independent.
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
   (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
@@ -36,6 +36,7 @@ from mlagen.attention.latent.weights import smallest_error
 from mlagen.problem.formats import (
     E4M3_NORMAL,
     E4M3_STEP,
+    F16_STEP,
     SMALLEST_NORMAL,
     U_BF16,
     U_E4M3,
@@ -120,6 +121,8 @@ def _stored_error(
         unit = U_E4M3
         steps = smallest_error(walk, keys, order) * scale[:, None]
         small = np.repeat(steps, order.tile, axis=1)[:, : len(keys)]
+    if order.halves:
+        unit, small = U_F16, small + F16_STEP / 2 * scale[:, None]
     normal = np.where(unit * weights >= small, weights, 0.0)
     few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))
     many = np.where(normal > 0, 0.0, np.minimum(weights, small)) @ np.abs(v)

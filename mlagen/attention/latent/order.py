@@ -33,7 +33,9 @@ class Order:
     step keeps of its largest term and of its sum, where these are few: then the rounding oracle
     follows its cuts (`latent.cut_sums`); 0: it bounds them. `scaled_columns`: so many columns share
     a scale that multiplies their sum, not each number, and P, which is rounded to f16 for them
-    (`latent.scaled_columns`); 0: numbers are multiplied, or none has a scale.
+    (`latent.scaled_columns`); 0: numbers are multiplied, or none has a scale. `halves`: P is
+    rounded to f16, not to bf16. `lifted`: a row of Q is f16, times a power of two
+    (`latent.scaled_columns`).
     """
 
     tile: int
@@ -48,6 +50,8 @@ class Order:
     kept: int = 0
     scaled_columns: int = 0
     fine: int = 0
+    halves: bool = False
+    lifted: bool = False
 
     @property
     def behind(self) -> int:
@@ -91,6 +95,11 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
+
+# The same over e4m3 numbers that become f16 on their way to scores, as Q does; and where they have
+# one scale, also on their way to sums, as P does.
+SCORES_OF_F16 = replace(KEYS_AS_ROWS, lifted=True)
+KEYS_AS_F16 = replace(SCORES_OF_F16, halves=True)
 
 # The same with smaller tiles, and gfx950's products.
 BY_WAVES = Order(tile=32, first_columns=(0,), late_columns=D_V, depth=32, serial=True, running=True)

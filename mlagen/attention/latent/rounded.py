@@ -4,8 +4,8 @@ What it follows, for each query row:
 
 * S = q k^T, unscaled. Tiles of keys, in their order; at every tile M = max(M, max S).
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
-  Of an order with a bias it is e4m3(exp2(c S - c M + bias)), relative to the kernel's own M
-  (`latent.weights`).
+  Of an order with `halves` it is f16(..); of one with a bias it is e4m3(exp2(c S - c M + bias)),
+  relative to the kernel's own M (`latent.weights`).
   Where rows have scales, S is multiplied by its row's, and so is P before it is rounded. Where an
   order multiplies sums of columns by scales, P is f16, for each group of columns by its own.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.

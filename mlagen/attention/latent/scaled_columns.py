@@ -32,9 +32,14 @@ def scaled_score_error(q: Floats, k: Floats, order: Order) -> Floats:
         bound += score_error(own_q, own_k, 0, order.depth, order.step)
         partial += own_q @ own_k.T
         bound += U_FP32 * np.abs(partial)
+    return bound * (1.0 + 2 * U_FP32) + lifted_error(q, k)
+
+
+def lifted_error(q: Floats, k: Floats) -> Floats:
+    """What f16 takes from small numbers of `q`, in `q @ k.T`, [rows, keys]."""
     largest = np.abs(q).max(axis=1, keepdims=True)
     small = np.where((q != 0) & (np.abs(q) < SMALL_QUERY * largest), QUERY_STEP * largest, 0.0)
-    return bound * (1.0 + 2 * U_FP32) + small @ np.abs(k).T
+    return small @ np.abs(k).T
 
 
 @dataclass(frozen=True, slots=True, eq=False)

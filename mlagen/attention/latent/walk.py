@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
 from mlagen.attention.latent.cut_sums import cut_products
 from mlagen.attention.latent.order import LEAST_POWER, Order
-from mlagen.attention.latent.scaled_columns import scaled_score_error
+from mlagen.attention.latent.scaled_columns import lifted_error, scaled_score_error
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
 Bools = npt.NDArray[np.bool_]
@@ -206,6 +206,8 @@ def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats,
     for which, column in enumerate(order.first_columns):
         own = turn == which
         errors[:, own] = score_error(q, keys.stored[own][:, added], column, order.depth, order.step)
+    if order.lifted:
+        errors += lifted_error(rows.q, keys.stored)
     return products, errors * np.abs(keys.scales) + keys.rounding * np.abs(products)
 
 

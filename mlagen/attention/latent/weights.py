@@ -1,4 +1,4 @@
-"""P as kernels store it: rounded to bf16, or with a bias to e4m3.
+"""P as kernels store it: rounded to bf16 or f16, or with a bias to e4m3.
 
 A P of bf16 rounds the same wherever M moves, as long as two M differ by a power of two. One of e4m3
 does so while it is a normal number. Below, its step is absolute: 2^-9 of exp2(M - bias). So there
@@ -20,22 +20,32 @@ import numpy as np
 from mlagen.attention.latent.order import Order
 from mlagen.attention.latent.walk import Keys, Walk
 from mlagen.problem.dtypes import E4M3_MAX
-from mlagen.problem.formats import E4M3_STEP, U_FP32, Floats, round_bf16, round_e4m3
+from mlagen.problem.formats import (
+    E4M3_STEP,
+    F16_NORMAL,
+    F16_STEP,
+    U_FP32,
+    Floats,
+    round_bf16,
+    round_e4m3,
+    round_f16,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
     """How the P of a walk are rounded: `places` are log2 of what P, relative to `base` of the walk,
     is multiplied by before it is rounded to e4m3, [rows, tiles] each, one for each M that a
-    kernel may have. Without any P is rounded to bf16."""
+    kernel may have. Without any P is rounded to bf16, or to f16 (`halves`)."""
 
     places: tuple[Floats, ...] = ()
+    halves: bool = False
 
     @staticmethod
     def of(walk: Walk, keys: Keys, order: Order) -> Weights:
         """Of a walk over `keys` in this order."""
         if not order.bias:
-            return Weights()
+            return Weights(halves=order.halves)
         to_base, places = walk.base + order.bias, []
         for least, most in maxima(walk, keys, order):
             shifts = range(int(np.max(most - least, initial=0.0)) + 1)
@@ -47,8 +57,9 @@ class Weights:
         a kernel's may be from that whose P is off by `eta`."""
         ends = p * (1.0 - eta), p * (1.0 + eta)
         if not self.places:
-            stored = round_bf16(p)
-            low, high = (round_bf16(end) for end in ends)
+            near = _half if self.halves else round_bf16
+            stored = near(p)
+            low, high = (near(end) for end in ends)
             return stored, np.maximum(high - stored, stored - low)
         stored = _at(self.places[0], p)
         flip = np.zeros(p.shape)
@@ -56,6 +67,11 @@ class Weights:
             low, high = (_at(place, end) for end in ends)
             flip = np.maximum(flip, np.maximum(high - stored, stored - low))
         return stored, flip
+
+
+def _half(p: Floats) -> Floats:
+    """`p` rounded to f16; below its normal range the step is absolute."""
+    return np.where(p < F16_NORMAL, np.rint(p / F16_STEP) * F16_STEP, round_f16(p))
 
 
 def _at(place: Floats, p: Floats) -> Floats:

@@ -23,8 +23,10 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES_64,
     E4M3_BY_WAVES,
     HOPPER_E4M3,
+    KEYS_AS_F16,
     KEYS_AS_ROWS,
     OF_E4M3,
+    SCORES_OF_F16,
     SEESAW,
     SELDOM_MOVED,
     Order,
@@ -54,6 +56,8 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
 NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
+# Few query rows on Hopper over these caches, whose keys become what products are of in registers.
+FROM_REGISTERS = {"fp8_e4m3": KEYS_AS_F16, "fp8_rope_aware": SCORES_OF_F16}
 ORDERS_OF_E4M3 = {"sm_90a": HOPPER_E4M3, "sm_100a": OF_E4M3, "gfx950": E4M3_BY_WAVES}
 ONE_TILE = 10  # items of one tile, for two blocks
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
@@ -65,8 +69,11 @@ def order_of(artifact: Artifact) -> Order:
     if manifest.problem.get("compute") == "fp8":
         return ORDERS_OF_E4M3[manifest.target]
     if manifest.target != "gfx950":
-        few = manifest.knobs.get("keys_as_rows")
-        return KEYS_AS_ROWS if few else NVIDIA_ORDERS[manifest.target]
+        if not manifest.knobs.get("keys_as_rows"):
+            return NVIDIA_ORDERS[manifest.target]
+        if manifest.knobs.get("keys_from") != "registers":
+            return KEYS_AS_ROWS
+        return FROM_REGISTERS[str(manifest.problem["cache_dtype"])]
     wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
     if wide:
         return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES

@@ -19,12 +19,11 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.order import HOPPER_E4M3, Order
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import FewRows
+from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.dsl import PipelineOrder, Tile, Value, by
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
-BOX = 128  # columns of e4m3 in a row of a tile
 BLOCK = 64  # columns of O that an instruction has
 WORDS = TILE * BOX // 4 // 128  # registers of a thread for 128 columns of 64 keys
 # wgmma descriptor of P: 64-byte swizzle, 8 rows are 512 bytes (PTX ISA, matrix descriptor).
@@ -75,7 +74,7 @@ class FewE4m3(FewRows):
     def _key_registers(self) -> list[tuple[str, str, str]]:
         return [
             *super()._key_registers(),
-            ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys"),
+            VALUES_AT,
             ("remaining", ".b32", "keys left from the next tile of V on"),
             ("moved", ".b32", "whether some row of this warp has another M than before"),
         ]

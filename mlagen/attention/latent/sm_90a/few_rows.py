@@ -39,12 +39,24 @@ from mlagen.targets.nvidia.dsl import (
 FEEDER = 128  # threads that convert e4m3
 WORDS = TILE * 128 // 4 // FEEDER  # registers of a thread for 128 columns
 SETS = 2  # of them, in turn
+BOX = 128  # columns of e4m3 in a row of a tile
+# A register of roles that read V^T across the rows of K.
+VALUES_AT = ("values_at", ".b32", "row of K and 16 columns that this lane reads of 32 keys")
+
+
+def rows_in_eights(k: LatentProblem) -> int:
+    """Query rows that products have for a work item."""
+    return -(-item_rows(k) // 8) * 8
 
 
 def is_few(k: LatentProblem) -> bool:
-    """Whether keys as rows can serve a problem: its rows of Q are few, and are bf16 or what its
-    products are of."""
-    return item_rows(k) <= MOST_ROWS and (k.dtype == "bf16" or k.compute == "fp8")
+    """Whether keys as rows can serve a problem: its rows of Q are few."""
+    return item_rows(k) <= MOST_ROWS
+
+
+def converts_queries(k: LatentProblem) -> bool:
+    """Whether Q becomes bf16 on its way to SMEM."""
+    return k.dtype != "bf16" and k.compute != "fp8"
 
 
 class FewRows(KeysAsRows):
@@ -53,6 +65,8 @@ class FewRows(KeysAsRows):
     barrier. `ahead`: which tile after the one that is fetched is prefetched to L2; 0: none is."""
 
     columns = COLUMNS  # of a tile in SMEM
+    row_factors = ""  # what query rows have a factor of their own for
+    apart = 0  # tiles of Q that are f16, in the order in which keys in registers have columns
 
     def __init__(
         self,
@@ -97,11 +111,16 @@ class FewRows(KeysAsRows):
             "neighbours": False,
         }
 
+    @property
+    def reads(self) -> bool:
+        """Whether the first user of Q loads it, and not the producer by TMA."""
+        return converts_queries(self.k)
+
     def _moved(self) -> tuple[Pipeline, ...]:
         return (*self.fetched_by, *(self.cache if self.feeder else ()))
 
     def _query_rows(self) -> int:
-        return -(-item_rows(self.k) // 8) * 8
+        return rows_in_eights(self.k)
 
     def _tiles(self, s: PipelineSpace) -> None:
         fetches, users = self.producer, self._users()
@@ -112,8 +131,10 @@ class FewRows(KeysAsRows):
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots
         self.parts = parts_over(s, keys, self._query_rows(), self.k.d_v, self.math)
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=fetches.name, consumer=users[0].name, resident=True
-        )
+            "query", *self.queries, producer=(users[0] if self.reads else fetches).name,
+            consumer=users[0].name, resident=True,
+            producer_threads=users[0].threads if self.reads else 0,
+        )  # fmt: skip
         parts = [keys[first : first + self.boxes] for first in range(0, len(keys), self.boxes)]
         if self.feeder:
             self._converted(s, parts)
@@ -175,7 +196,7 @@ class FewRows(KeysAsRows):
             ("entries", ".b32", "entries of that row which the sequence uses"),
             ("cache", ".b64", "the cache, this KV head's columns of a thread"
              if paged.producer_threads else "tensor map of the cache"),
-            ("map_q", ".b64", "tensor map of q"),
+            *([] if self.reads else [("map_q", ".b64", "tensor map of q")]),
             ("later", ".b32", "two more than the next tile to fetch"),
             ("end_tile", ".b32", "the tile after this block's last"),
         ]  # fmt: skip
@@ -191,6 +212,8 @@ class FewRows(KeysAsRows):
         found = super()._registers(s)
         each, pages = self.paged.lookups, s.names("page")
         found["pages"] = [pages[n : n + each] for n in range(0, len(pages), each)]
+        if self.row_factors:
+            found["of_scores"] = s.named("of_scores", ".f32", self.rows // 4, self.row_factors)
         return found
 
     def _plain(self) -> PipelineOrder:
@@ -206,9 +229,9 @@ class FewRows(KeysAsRows):
             before=(*by(fetches, "setup"), *(by(self.feeder.name, "setup") if self.feeder else ()),
                     *by(math, "setup", "clear")),
             tiles=(
-                *by(fetches, "load_queries", *(f"copy {name}" for name in arriving), "look_up"),
+                *by(fetches, *self._by_map, *(f"copy {name}" for name in arriving), "look_up"),
                 *feeds,
-                *by(math, *(f"qk {name}" for name in names), "softmax",
+                *by(math, *self._by_loads, *(f"qk {name}" for name in names), "softmax",
                     *(("zero_tail",) if self._zeroes_tail else ()), "rescale",
                     *(f"pv {name}" for name in valued), *(f"release {name}" for name in names)),
             ),
@@ -225,12 +248,30 @@ class FewRows(KeysAsRows):
                      scores=role is self.math)  # fmt: skip
 
     def load_queries(self, tile: Tile, *, when: bool = True) -> None:
-        """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
-        queries, or zero. `when`: or elsewhere."""
-        if not when:
+        """Load the item's rows of Q, once, with the first tile, where they stay what they are. Rows
+        past its own are of other queries, or zero. `when`: or elsewhere."""
+        if self.reads or not when:
             return
         self._record("load_queries", tile, role=self.producer, domain="first",
                      defines=(Value(self.query.name),))  # fmt: skip
+
+    def read_queries(self, tile: Tile) -> None:
+        """Load them in the role that uses them, and make bf16 of them, where they are e4m3."""
+        if self.reads:
+            self._record(
+                "read_queries", tile, role=self._users()[0], domain="first", apart=self.apart,
+                lanes=self.math.threads >> (self.rows - 1).bit_length(),
+                defines=(Value(self.query.name),),
+            )  # fmt: skip
+
+    @property
+    def _by_map(self) -> tuple[str, ...]:
+        """What the producer does for Q, and what its first user does."""
+        return () if self.reads else ("load_queries",)
+
+    @property
+    def _by_loads(self) -> tuple[str, ...]:
+        return ("read_queries",) if self.reads else ()
 
     def fetch_tile(self, tile: Tile) -> None:
         """Fetch the tile's columns."""

@@ -1,13 +1,10 @@
-"""MLA decode on Hopper: the operations of `Seesaw` and of `FewRows` over a paged cache and planned
-work items."""
+"""MLA decode on Hopper: the operations of `Seesaw` over a paged cache and planned work items, and
+what is the family's own of kernels of few query rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlagen.attention.latent.sm_90a.few_e4m3 import FewE4m3
-from mlagen.attention.latent.sm_90a.few_rows import FewRows
-from mlagen.attention.latent.sm_90a.few_widened import FewWidened
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.split_work import BLOCK_ROWS
@@ -67,6 +64,7 @@ def mla_decode(
 FEW = (
     "setup",
     "load_queries",
+    "read_queries",
     "look_up",
     "prefetch",
     "softmax",
@@ -77,66 +75,33 @@ FEW = (
 )
 
 
-def few_rows_decode(
-    k: MlaDecodeConfig,
-    s: PipelineSpace,
-    producer: WarpRole,
-    math: WarpRole,
-    feeder: WarpRole | None,
-    boxes: int,
-    ahead: int,
-) -> FewRows:
-    """The operations of one decode kernel of few query rows. Raises UnsupportedError for chunks."""
-    converts = {name: f"latent/{name}.ptx.j2" for name in ("read_e4m3", "convert")}
-    return FewRows(k, s, producer, math, feeder, boxes, ahead, _few_form(k, s, converts))
+def few_rows_form(k: MlaDecodeConfig, s: PipelineSpace) -> Form:
+    """Of a kernel of few query rows over bf16, or over e4m3 that a feeder converts. Raises
+    UnsupportedError for chunks, as all forms do."""
+    return _few_form(k, s, {name: f"latent/{name}.ptx.j2" for name in ("read_e4m3", "convert")})
 
 
-OF_E4M3 = {
-    "setup": "few_rows/setup_e4m3.ptx.j2",
-    "load_values": "mla_decode/load_values.ptx.j2",
-    **{name: f"few_rows/{name}.ptx.j2" for name in ("qk_e4m3", "pv_e4m3", "rescale_e4m3")},
-}
-
-
-def few_e4m3_decode(
-    k: MlaDecodeConfig,
-    s: PipelineSpace,
-    producer: WarpRole,
-    math: WarpRole,
-    held: int,
-    ahead: int,
-) -> FewE4m3:
-    """Those of one with products of e4m3. Raises UnsupportedError for chunks."""
-    return FewE4m3(k, s, producer, math, held, ahead, _few_form(k, s, OF_E4M3))
-
-
-APART = {
-    **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2"
-       for name in ("softmax", "rescale", "finish")},
-    "hand_sums": "few_rows/apart/hand_sums.ptx.j2",
-    "nothing": "pipeline/nothing.ptx.j2",
-}  # fmt: skip
-
-
-def few_widened_decode(
-    k: MlaDecodeConfig,
-    s: PipelineSpace,
-    producer: WarpRole,
-    scores: WarpRole,
-    math: WarpRole,
-    width: int,
-    ahead: int,
-) -> FewWidened:
-    """Those of one over e4m3 rows that become bf16 in registers. Raises UnsupportedError for
-    chunks."""
+def few_e4m3_form(k: MlaDecodeConfig, s: PipelineSpace) -> Form:
+    """Of one with products of e4m3."""
     own = {
-        **{f"{name}_apart": f"few_rows/apart/{name}.ptx.j2" for name in ("qk", "pv")},
-        **{name: f"few_rows/apart/{name}.ptx.j2"
-           for name in ("setup", "spread_queries", "next_scales", "read_keys", "qk_rope",
-                        "read_values")},
-        **APART,
-    }  # fmt: skip
-    return FewWidened(k, s, producer, scores, math, width, ahead, _few_form(k, s, own))
+        "setup": "few_rows/setup_e4m3.ptx.j2",
+        "load_values": "mla_decode/load_values.ptx.j2",
+        **_files("few_rows", "qk_e4m3", "pv_e4m3", "rescale_e4m3"),
+    }
+    return _few_form(k, s, own)
+
+
+def few_widened_form(k: MlaDecodeConfig, s: PipelineSpace) -> Form:
+    """Of one over e4m3 rows that become bf16 in registers."""
+    own = _files(
+        "few_rows/apart", "setup", "spread_queries", "next_scales", "read_keys", "qk", "qk_rope",
+        "softmax", "hand_sums", "read_values", "rescale", "pv", "finish",
+    )  # fmt: skip
+    return _few_form(k, s, {**own, "nothing": "pipeline/nothing.ptx.j2"})
+
+
+def _files(folder: str, *names: str) -> dict[str, str]:
+    return {name: f"{folder}/{name}.ptx.j2" for name in names}
 
 
 def _few_form(k: MlaDecodeConfig, s: PipelineSpace, templates: Mapping[str, str]) -> Form:
@@ -146,7 +111,7 @@ def _few_form(k: MlaDecodeConfig, s: PipelineSpace, templates: Mapping[str, str]
     return Form(
         signature(k, s.roles[-1].warps.stop * 32, rows=rows, together=True),
         SYMBOL,
-        templates={**{name: f"few_rows/{name}.ptx.j2" for name in FEW}, **templates},
+        templates={**_files("few_rows", *FEW), **templates},
         operands={"slot_rows": BLOCK_ROWS},
         item_bytes=ITEM_BYTES,
     )
