@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -60,6 +61,15 @@ def decode(fields: dict[str, Any], **shape: Any) -> tuple[Any, Any]:
 )
 def test_prefill(fields: dict[str, Any], shape: dict[str, Any]) -> None:
     made, inputs = prefill(fields, **shape)
+    right(made, inputs, made(**given(inputs)))
+
+
+def test_a_small_scale_of_rows_that_are_nearly_zero() -> None:
+    """What undoes that a row of Q was multiplied, times the scale, is below all numbers: a key past
+    the list's end, whose score is -inf, still has no weight, and no NaN."""
+    made, inputs = decode({"num_heads": 8, "rows": "v32"})
+    q = (inputs.q.astype(np.float32) * 2.0**-130).astype(inputs.q.dtype)
+    inputs = replace(inputs, q=q, scale=2.0**-30)
     right(made, inputs, made(**given(inputs)))
 
 
