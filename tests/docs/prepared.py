@@ -273,11 +273,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs AITER's objects",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
-        "mla_decode.md",
+        "mla_decode_speed.md",
         "python benchmarks/decode_grid.py",
     ): "needs a GPU: its figures are in the page",
     (
-        "mla_decode.md",
+        "mla_decode_speed.md",
         "mlagen bench mla_decode_sm90 --set num_heads=128 --shape batch=128 "
         "--shape keys=4096,8192,16384,32768",
     ): "needs a GPU: tests/cli runs it on a lab without one",
