@@ -34,7 +34,7 @@ def kind_of_sums(s, stored, heads, decode):
     s.smem.room("P", 128 * heads * (stored.blocks if sums else 1), align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
     if sums:
-        s.smem.room("of queries", 4 * heads)  # what c is multiplied by
+        s.smem.room("of queries", 4 * heads)  # c times what undoes a power of two
         s.smem.room("of scales", 4 * 4 * stored.blocks)  # the largest power of two of each warp
         s.named("sums", ".f32", heads // 2, "S^T of columns that share a scale")
     if rows_by != "loads":

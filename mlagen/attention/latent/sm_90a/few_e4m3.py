@@ -66,11 +66,6 @@ class FewE4m3(FewRows):
             "p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3),
         }  # fmt: skip
 
-    @property
-    def columns_of_keys(self) -> list[Any]:
-        """Tiles of the cache, by columns."""
-        return [tiles[0] for tiles in self.keys]
-
     def _key_registers(self) -> list[tuple[str, str, str]]:
         return [
             *super()._key_registers(),

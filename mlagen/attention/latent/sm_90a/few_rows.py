@@ -55,7 +55,7 @@ def is_few(k: LatentProblem) -> bool:
 
 
 def converts_queries(k: LatentProblem) -> bool:
-    """Whether Q becomes bf16 on its way to SMEM."""
+    """Whether Q is converted, to bf16 or f16, on its way to SMEM."""
     return k.dtype != "bf16" and k.compute != "fp8"
 
 
@@ -115,6 +115,11 @@ class FewRows(KeysAsRows):
     def reads(self) -> bool:
         """Whether the first user of Q loads it, and not the producer by TMA."""
         return converts_queries(self.k)
+
+    @property
+    def columns_of_keys(self) -> list[TmaTile]:
+        """Tiles of the cache, by columns."""
+        return [tiles[0] for tiles in self.keys]
 
     def _moved(self) -> tuple[Pipeline, ...]:
         return (*self.fetched_by, *(self.cache if self.feeder else ()))

@@ -67,7 +67,6 @@ class FewWidened(FewRows):
         self.read = s.smem.exchange("P is read", 0, producer=math.name, consumer=scores.name)
         self.sums = handed("sums", 2 * FLOAT * self.rows)
         self.factors = s.smem.room("of queries", FLOAT * self.rows) if self.ordered else None
-        self.boxes_of_keys = [tiles[0] for tiles in self.keys]
         self.supply |= {
             "neighbours": True, "alphas": self.alphas, "sums": self.sums,
             "key_scales": k.rope_aware, "a": s.names("a"), "spread": self.spread,
@@ -195,7 +194,7 @@ class FewWidened(FewRows):
         if self.k.rope_aware:
             self._record(
                 "qk", tile, of="rope", template="qk_rope", asynchronous=True,
-                tile_=self.boxes_of_keys[-1], query_tile=self.spread.tiles[-1],
+                tile_=self.columns_of_keys[-1], query_tile=self.spread.tiles[-1],
                 defines=(Value("S"),), uses=(Value(self._keys, tile), Value(self.spread.name)),
             )  # fmt: skip
 
@@ -264,7 +263,7 @@ class FewWidened(FewRows):
         """Of an operation that reads some columns of a tile: where they are, and go."""
         box, begins = divmod(self.width * piece, BOX)
         return {
-            "of": str(piece), "tile_": self.boxes_of_keys[box], "begins": begins,
+            "of": str(piece), "tile_": self.columns_of_keys[box], "begins": begins,
             "a": self._operand(piece), "uses": (Value(self._keys, tile),),
         }  # fmt: skip
 

@@ -92,7 +92,7 @@ def few_e4m3_form(k: MlaDecodeConfig, s: PipelineSpace) -> Form:
 
 
 def few_widened_form(k: MlaDecodeConfig, s: PipelineSpace) -> Form:
-    """Of one over e4m3 rows that become bf16 in registers."""
+    """Of one over e4m3 or rope-aware rows that are converted in registers."""
     own = _files(
         "few_rows/apart", "setup", "spread_queries", "next_scales", "read_keys", "qk", "qk_rope",
         "softmax", "hand_sums", "read_values", "rescale", "pv", "finish",
