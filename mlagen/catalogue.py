@@ -11,6 +11,7 @@ from typing import Any
 from mlagen import env
 from mlagen.artifact import ArtifactStore, Manifest
 from mlagen.artifact.files import MANIFEST
+from mlagen.errors import BinaryError, OtherVersionError
 from mlagen.problem.fields import told_of
 
 
@@ -109,10 +110,29 @@ def describe(kernel: str) -> Kernel:
     )
 
 
-def stored() -> list[Stored]:
-    """One row for each artifact in the store."""
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What the store holds. `other_versions`: folders of artifacts that another version of mlagen
+    wrote; `damaged`: what is wrong with those that cannot be read."""
+
+    artifacts: tuple[Stored, ...]
+    other_versions: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+def stored() -> Store:
+    """Each artifact in the store."""
     store = ArtifactStore(env.artifacts_dir())
-    return [_stored(key, manifest, store.path(key)) for key, manifest in store]
+    artifacts, others, damaged = [], [], []
+    for key, found in store:
+        match found:
+            case OtherVersionError():
+                others.append(str(store.path(key)))
+            case BinaryError():
+                damaged.append(found.message)
+            case _:
+                artifacts.append(_stored(key, found, store.path(key)))
+    return Store(tuple(artifacts), tuple(others), tuple(damaged))
 
 
 def _stored(key: str, manifest: Manifest, directory: Path) -> Stored:

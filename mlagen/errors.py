@@ -75,6 +75,10 @@ class BinaryError(MlagenError):
     exit_code = 5
 
 
+class OtherVersionError(BinaryError):
+    """A file that another version of mlagen wrote, which this one does not read."""
+
+
 class UnsupportedError(MlagenError):
     """A checker met something it does not model, and says so instead of guessing."""
 

@@ -10,22 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlagen.artifact import Artifact
+from mlagen.artifact.manifest import Status
 from mlagen.errors import ConfigError, FindingsError
 
 # What a launch goes by. `tools` may be others; `source` and `map` are for people, yet compared.
 _LAUNCHED = (
     "kernel", "symbol", "target", "problem_type", "problem", "knobs", "args", "kernarg_bytes",
-    "block", "grid", "resources", "dependent", "map", "source",
+    "block", "grid", "resources", "dependent", "numerics", "map", "source",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Reproof:
-    """What building an artifact's schedule again gave. `schedule`: that was built; `proof`: of the
-    text that came out; `fields`: of the manifest that differ; `tools`: that made each of the two
-    codes, where they differ."""
+    """What building an artifact's schedule again gave. `schedule`: that was built; `status` and
+    `proof`: of the text that came out; `fields`: of the manifest that differ; `tools`: that made
+    each of the two codes, where they differ."""
 
     schedule: str
+    status: Status
     proof: str
     same_text: bool
     same_code: bool
@@ -33,9 +35,14 @@ class Reproof:
     tools: str = ""
 
     @property
-    def proved(self) -> bool:
-        """Whether the artifact is what its schedule gives, and that is proved."""
+    def same(self) -> bool:
+        """Whether the artifact is what its schedule gives."""
         return self.same_text and self.same_code and not self.fields
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is the same, and that is proved."""
+        return self.same and self.status == "proved"
 
     def facts(self) -> list[tuple[str, str]]:
         """Name and value, one a line."""
@@ -47,12 +54,12 @@ class Reproof:
             ("text", told[self.same_text]),
             ("code", code),
             ("manifest", f"differs: {', '.join(self.fields)}" if self.fields else "the same"),
-            ("verdict", "proved" if self.proved else "differs"),
+            ("verdict", self.status if self.same else "differs"),
         ]
 
     def error(self) -> FindingsError | None:
         """What a command ends on, where the artifact is not what its schedule gives."""
-        if self.proved:
+        if self.same:
             return None
         return FindingsError(
             f"the artifact is not what {self.schedule} gives today, so its proof is not shown",
@@ -91,12 +98,15 @@ def prove_again(
     fields = [
         name for name in _LAUNCHED if getattr(manifest, name) != getattr(again.manifest, name)
     ]
+    status = again.manifest.proof.status
+    if manifest.proof.status != status:  # what else the proof says is not read
+        fields.append("proof")
     same_code = artifact.code == again.code
     tools = ""
     if not same_code and manifest.tools != again.manifest.tools:
         tools = f"made by {_listed(manifest.tools)}; here {_listed(again.manifest.tools)}"
     return Reproof(
-        schedule, proof_text(again.manifest), artifact.text == again.text, same_code,
+        schedule, status, proof_text(again.manifest), artifact.text == again.text, same_code,
         tuple(fields), tools,
     )  # fmt: skip
 

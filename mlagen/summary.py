@@ -7,6 +7,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact, Manifest
 from mlagen.artifact.files import MANIFEST, file_names
+from mlagen.artifact.manifest import NOT_COMPARED
 from mlagen.targets.registry import limits_of
 
 
@@ -39,13 +40,14 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
 
 
 def proof_text(manifest: Manifest) -> str:
-    """`proved: …`, or `UNPROVED` with the reasons, one a line."""
+    """`proved: …`, `ordered: …`, or `UNPROVED` with the reasons, one a line."""
     proof = manifest.proof
+    pairs = f"{proof.status}: {proof.pairs} access pairs are ordered"
+    tiles = f"for any number of tiles (expanded up to {proof.checked_tiles})"
     if manifest.proved:
-        return (
-            f"proved: {proof.pairs} access pairs are ordered, for any number of tiles "
-            f"(expanded up to {proof.checked_tiles})"
-        )
+        return f"{pairs} and each operation takes what the plain loop gives it, {tiles}"
+    if proof.launchable:
+        return f"{pairs}, {tiles}; {NOT_COMPARED}"
     return "UNPROVED, never launched" + "".join(f"\n  {reason}" for reason in proof.reasons)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
 from mlagen.disk import exists, write_files
-from mlagen.errors import BinaryError, ConfigError, MissingError
+from mlagen.errors import BinaryError, ConfigError, MissingError, OtherVersionError
 from mlagen.untrusted import decode_json
 
 CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
@@ -56,7 +56,10 @@ def decode_manifest(data: bytes, *, name: str = MANIFEST) -> Manifest:
         schema = decode_json(data, dict[str, msgspec.Raw]).get("schema")
         found = None if schema is None else decode_json(schema)
         if found != SCHEMA:
-            raise BinaryError(f"{name}: schema {found!r:.80}; this version reads {SCHEMA!r}")
+            raise OtherVersionError(
+                f"{name}: schema {found!r:.80}; this version reads {SCHEMA!r}",
+                hint="build the kernel again with this version of mlagen",
+            )
         stored = decode_json(data, _Stored)
         fields = {field: getattr(stored, field) for field in Manifest.__struct_fields__}
         manifest = Manifest(**fields)

@@ -16,10 +16,12 @@ import msgspec
 from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/5"
+SCHEMA = "mlagen.manifest/6"
 
 Knob = int | float | str | bool
+Status = Literal["proved", "ordered", "unproved"]
 
+NOT_COMPARED = "what is computed was not compared (no s.plain)"
 
 Extent = Annotated[int, msgspec.Meta(ge=1, le=1024)]  # threads of a block along a dimension
 Line = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
@@ -187,13 +189,46 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether every cross-wave access pair is ordered, and how far the expansion was checked."""
+    """What was shown of a kernel, and how far the expansion was checked.
 
-    status: Literal["proved", "unproved"]
+    "ordered": every cross-wave access pair is ordered. "proved": that, and each operation of the
+    plain loop that the kernel declares (`s.plain`) is done once and takes what the loop gives it.
+    "unproved": something was found against it, and it was built all the same.
+    """
+
+    status: Status
     reasons: tuple[str, ...] = ()
     checked_tiles: int = 0  # the largest N expanded
     pairs: int = 0
     slack: tuple[str, ...] = ()  # waits placed by hand that are stricter than needed
+
+    @property
+    def launchable(self) -> bool:
+        """Whether launchers take it: nothing was found against it. What a kernel computes is the
+        business of whoever wrote it; what may race is nobody's."""
+        return self.status != "unproved"
+
+    def verdict(self) -> str:
+        """What is shown and what is not, on one line."""
+        if self.status == "ordered":
+            return f"ordered; {NOT_COMPARED}"
+        return "proved" if self.launchable else "UNPROVED: " + "; ".join(self.reasons)
+
+    def extent(self) -> str:
+        """`proved: 101 access pairs, up to 9 tiles`; of an unproved one the status alone."""
+        if not self.launchable:
+            return "UNPROVED"
+        checked = f"{self.status}: {self.pairs} access pairs, up to {self.checked_tiles} tiles"
+        return checked if self.status == "proved" else f"{checked}; {NOT_COMPARED}"
+
+
+class Rounding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rounding of a kernel's that its mathematics does not ask for. `name`: "P"; `to`: the format
+    of what is left, "fp8_e4m3"; `where`: which values, and why they are rounded."""
+
+    name: str
+    to: str
+    where: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,6 +255,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: tuple[SourceLine, ...] = ()
     family: str = ""  # of the problem; "": of none
     dependent: tuple[str, ...] = ()  # tensors of the kernel before, which it waits for itself
+    numerics: tuple[Rounding, ...] = ()  # roundings beside those of inputs, outputs and fp32 sums
     schema: str = SCHEMA
 
     def grid_for(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
@@ -230,6 +266,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def proved(self) -> bool:
+        """Whether its order is proved and what it computes was compared with the plain loop."""
         return self.proof.status == "proved"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlagen.artifact.files import MANIFEST, decode_manifest, read_artifact, write_artifact
 from mlagen.artifact.manifest import Artifact, Manifest
+from mlagen.disk import read_file
 from mlagen.errors import BinaryError, MissingError
 
 
@@ -39,7 +40,13 @@ class ArtifactStore:
             raise BinaryError(f"{directory} holds the artifact {artifact.key[:12]}, not its own")
         return artifact
 
-    def __iter__(self) -> Iterator[tuple[str, Manifest]]:
-        """(key, manifest) of every artifact, by key. Manifests only: no code is read."""
+    def __iter__(self) -> Iterator[tuple[str, Manifest | BinaryError]]:
+        """(key, manifest) of every artifact, by key; in the place of a manifest that cannot be
+        read, why. Manifests only: no code is read."""
         for path in sorted(self.root.glob(f"??/*/{MANIFEST}")):
-            yield path.parent.name, decode_manifest(path.read_bytes(), name=str(path))
+            try:
+                yield path.parent.name, decode_manifest(read_file(path), name=str(path))
+            except BinaryError as error:
+                yield path.parent.name, error
+            except MissingError as error:
+                yield path.parent.name, BinaryError(error.message)

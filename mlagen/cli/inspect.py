@@ -86,7 +86,7 @@ def _schedule(
     with progress_bar(f"deriving {name}"):
         view = view_from_text(name, BuildTexts(fields, knobs, target, templates))
     if as_json:
-        print_json("inspect.schedule", view)
+        print_json("inspect.schedule", view, version=2)
     else:
         _print(facts(view), tables(view, everything=everything))
 

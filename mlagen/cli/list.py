@@ -63,11 +63,11 @@ def _print_fields(fields: Sequence[Field]) -> None:
 def _built(as_json: bool) -> None:
     from mlagen.catalogue import stored
 
-    artifacts = stored()
+    store = stored()
     if as_json:
-        print_json("list.built", {"artifacts": artifacts})
+        print_json("list.built", store)
         return
-    for artifact in artifacts:
+    for artifact in store.artifacts:
         print_facts(
             [
                 ("kernel", f"{artifact.kernel} for {artifact.target}, {artifact.proof}"),
@@ -79,4 +79,9 @@ def _built(as_json: bool) -> None:
             ]
         )
         click.echo()
-    click.echo(f"{len(artifacts)} artifacts; mlagen cache has their size")
+    for damaged in store.damaged:
+        click.echo(f"damaged: {damaged}")
+    count = len(store.artifacts)
+    click.echo(f"{count} artifact{'s' * (count != 1)}; mlagen cache has their size")
+    if others := len(store.other_versions):
+        click.echo(f"{others} of another version: mlagen cache --clean")

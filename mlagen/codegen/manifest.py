@@ -19,6 +19,7 @@ from mlagen.artifact import (
     TensorMapSpec,
     sha256,
 )
+from mlagen.artifact.manifest import Status
 from mlagen.dsl import Argument
 from mlagen.dsl.function import ScheduleBase
 
@@ -37,6 +38,11 @@ class Made:
     source: Sequence[SourceLine]
     versions: Mapping[str, str]
     flags: tuple[str, ...]
+
+
+def status_of(violated: bool, *, compared: bool) -> Status:
+    """`violated`: something was found. `compared`: with a plain loop that the kernel declares."""
+    return "unproved" if violated else "proved" if compared else "ordered"
 
 
 def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:

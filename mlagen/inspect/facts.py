@@ -8,11 +8,6 @@ from mlagen.artifact import Artifact
 def artifact_facts(artifact: Artifact) -> tuple[tuple[str, str], ...]:
     """(name, value), one for each problem field, knob and tool: what two may differ in."""
     manifest = artifact.manifest
-    proof: str = manifest.proof.status
-    if manifest.proved:
-        proof += (
-            f", {manifest.proof.pairs} access pairs, up to {manifest.proof.checked_tiles} tiles"
-        )
     return (
         ("kernel", manifest.kernel),
         ("schedule", manifest.schedule_file),
@@ -21,7 +16,7 @@ def artifact_facts(artifact: Artifact) -> tuple[tuple[str, str], ...]:
         *((f"knob {name}", str(value)) for name, value in manifest.knobs.items()),
         *((f"tool {name}", version) for name, version in sorted(manifest.tools.items())),
         ("flags", " ".join(manifest.flags)),
-        ("proof", proof),
+        ("proof", manifest.proof.extent()),
         ("key", artifact.key),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from mlagen.errors import ConfigError, MlagenError
 if TYPE_CHECKING:
     from mlagen.emulator import EmulationResult
 
+_LOG = logging.getLogger("mlagen.launch")
+_TOLD: set[str] = set()  # texts of kernels of which a launch said that they are ordered only
+
 Scalar = np.uint32 | np.int32 | np.float32
 
 _RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
 
 
 class LaunchRefused(ConfigError):
-    """The artifact may not be launched: its waits are not proved, or it is for another machine."""
+    """The artifact may not be launched: its order is not proved, or it is for another machine."""
 
 
 class LaunchFailed(MlagenError):
@@ -64,8 +68,15 @@ class Launcher(Protocol):
 
 
 def require_proof(manifest: Manifest) -> None:
-    """Raises LaunchRefused for an artifact whose proof was overridden."""
-    if not manifest.proved:
+    """Raises LaunchRefused for an artifact whose proof was overridden.
+
+    One that is ordered is launched: no access of it can race, and what it computes its author
+    answers for, as of any kernel. That nothing compared it is logged, once a kernel.
+    """
+    if manifest.proof.status == "ordered" and manifest.text_sha256 not in _TOLD:
+        _TOLD.add(manifest.text_sha256)
+        _LOG.warning("%s is %s", manifest.kernel, manifest.proof.verdict())
+    if not manifest.proof.launchable:
         reasons = "".join(f"\n  {reason}" for reason in manifest.proof.reasons)
         raise LaunchRefused(
             f"{manifest.kernel} is unproved and is not launched:{reasons}",

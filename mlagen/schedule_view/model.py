@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mlagen.artifact import Proof
 from mlagen.artifact.maps import KernelMap
 from mlagen.dsl import Operation
 
@@ -58,7 +59,7 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
     """All that is told of a schedule for one problem. `around`: operations outside of the loop, by
-    section. `notes`: how the loop goes. `violations`: why it is not proved; empty: it is."""
+    section. `notes`: how the loop goes. `proof`: as a manifest would say it."""
 
     name: str
     target: str
@@ -71,8 +72,7 @@ class ScheduleView:
     notes: tuple[str, ...]
     uses: tuple[Use, ...]
     map: KernelMap
-    proof: str
-    violations: tuple[str, ...]
+    proof: Proof
 
 
 def unit_of(pipe: str) -> Unit:

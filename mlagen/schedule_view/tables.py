@@ -20,8 +20,8 @@ def facts(view: ScheduleView) -> list[tuple[str, str]]:
         ("", view.title),
         ("problem", ", ".join(f"{name}={value}" for name, value in view.problem.items())),
         ("knobs", ", ".join(f"{name}={value}" for name, value in view.knobs.items()) or "none"),
-        ("proof", f"proved: {view.proof}" if not view.violations else "UNPROVED"),
-        *(("", text) for text in view.violations),
+        ("proof", view.proof.extent()),
+        *(("", text) for text in view.proof.reasons),
     ]
     lines += [(f"{'loop' if not n else ''}", note) for n, note in enumerate(view.notes)]
     lines += [(section, "; ".join(names)) for section, names in view.around.items()]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from mlagen.artifact import Artifact
+from mlagen.artifact import Artifact, Proof
 from mlagen.errors import FindingsError, MlagenError, WrongResultError
 from mlagen.family import Sample, Size
 from mlagen.launch_findings import findings_error
@@ -19,7 +19,7 @@ from mlagen.locate import LocatedFinding
 from mlagen.problem.expected import Comparison, Worst
 from mlagen.verify.coverage import Coverage, coverage_of
 
-SCHEMA = "mlagen.verify/1"
+SCHEMA = "mlagen.verify/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,7 @@ class VerifyReport:
     numbers: Mapping[str, float]  # likewise
     data: str
     seed: int
-    proved: bool
-    proof_reasons: tuple[str, ...]
+    proof: Proof
     runs: tuple[ModeReport, ...]
     oracle_seconds: float
     artifact: Artifact
@@ -69,9 +68,15 @@ class VerifyReport:
         return all(run.same_bits and not run.findings for run in self.runs)
 
     @property
+    def proved(self) -> bool:
+        """Its manifest says so."""
+        return self.proof.status == "proved"
+
+    @property
     def passed(self) -> bool:
-        """Right, clean, and proved when it was built."""
-        return self.right and self.clean and self.proved
+        """Right, clean, and nothing was found against it when it was built. Of an ordered kernel
+        the oracles alone judge what it computes."""
+        return self.right and self.clean and self.proof.launchable
 
     @property
     def findings(self) -> tuple[LocatedFinding, ...]:
@@ -91,9 +96,9 @@ class VerifyReport:
                     f"{self.kernel}: the output of mode {run.mode} has other bits than that of "
                     f"mode {self.runs[0].mode}: a result depends on when a transfer completes"
                 )
-        if not self.proved:
+        if not self.proof.launchable:
             return FindingsError(
-                f"{self.kernel} is unproved: " + "; ".join(self.proof_reasons or ("no reasons",)),
+                f"{self.kernel} is unproved: " + "; ".join(self.proof.reasons or ("no reasons",)),
                 hint="its output was right on this data, which proves nothing",
             )
         return None
@@ -117,7 +122,7 @@ class VerifyReport:
             ("problem", ", ".join(f"{name}={value}" for name, value in self.problem.items())),
             ("shape", ", ".join(f"{name} {shown_size(size)}" for name, size in self.sizes.items())),
             ("data", f"{self.data}, seed {self.seed}{numbers}"),
-            ("proof", "proved" if self.proved else "UNPROVED: " + "; ".join(self.proof_reasons)),
+            ("proof", self.proof.verdict()),
             *self._sample(),
             ("executed", f"{instructions} wave instructions in each run"),
             ("emulated", seconds),
@@ -199,7 +204,7 @@ class VerifyReport:
         """The report as JSON values, `schema` first; sizes and numbers are entries of their own.
         Numbers that JSON cannot say are null."""
         report: dict[str, Any] = {"schema": SCHEMA}
-        report |= {name: getattr(self, name) for name in ("passed", "right", "clean")}
+        report |= {name: getattr(self, name) for name in ("passed", "right", "clean", "proved")}
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("artifact", "place", "sizes", "numbers"):
             del fields[name]

@@ -14,7 +14,7 @@ from mlagen.verify.coverage import Coverage, coverage_of
 from mlagen.verify.report import VerifyReport, each_defect, shown_size
 from mlagen.verify.run import DATA, Mode, kind_of, verify
 
-SCHEMA = "mlagen.verify.thorough/1"
+SCHEMA = "mlagen.verify.thorough/2"
 
 
 @dataclass(frozen=True)

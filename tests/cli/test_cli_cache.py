@@ -47,6 +47,25 @@ def test_what_is_kept(mlagen: Callable[..., Any], engine: Path, tmp_path: Path) 
     assert "waves=1" in text and "num_heads=4" in text and built["directory"] in text
 
 
+def test_what_cannot_be_read_does_not_stop_the_list(
+    mlagen: Callable[..., Any], tmp_path: Path
+) -> None:
+    built = Path(json.loads(mlagen("build", *KERNEL, "--json").out)["directory"])
+    text = (built / "manifest.json").read_text()
+    texts = {"other": text.replace("mlagen.manifest/6", "mlagen.manifest/4"), "damaged": text[:80]}
+    for name, changed in texts.items():
+        folder = built.parents[1] / "aa" / name
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(changed)
+    done = mlagen("list", "--built")
+    assert done.code == 0 and str(built) in done.out
+    assert "damaged: " in done.out and "not a manifest" in done.out
+    assert "\n1 artifact; mlagen cache has their size\n" in done.out
+    assert done.out.endswith("1 of another version: mlagen cache --clean\n")
+    told = json.loads(mlagen("list", "--built", "--json").out)
+    assert [len(told[name]) for name in ("artifacts", "other_versions", "damaged")] == [1, 1, 1]
+
+
 def test_cleaning(
     mlagen: Callable[..., Any], engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

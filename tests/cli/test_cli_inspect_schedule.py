@@ -19,7 +19,7 @@ def shown(mlagen, *arguments):
     done = mlagen("inspect", *arguments, "--json")
     assert (done.code, done.err) == (0, "")
     report = json.loads(done.out)
-    assert report["schema"] == "mlagen.inspect.schedule/1"
+    assert report["schema"] == "mlagen.inspect.schedule/2"
     return report
 
 

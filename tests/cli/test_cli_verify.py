@@ -36,7 +36,7 @@ def test_the_json_twin_says_the_same(mlagen, built: Path) -> None:
     done = mlagen("verify", built, *SMALL, "--mode", "random", "--seed", "3", "--json")
     assert done.code == 0
     report = json.loads(done.out)
-    assert report["schema"] == "mlagen.verify/1"
+    assert report["schema"] == "mlagen.verify/2"
     assert report["passed"] is True
     assert (report["seq_len"], report["num_keys"], report["start_pos"]) == (40, 111, 71)
     assert [run["mode"] for run in report["runs"]] == ["random"]

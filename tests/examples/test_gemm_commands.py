@@ -41,7 +41,7 @@ def test_build_and_verify_the_file(mlagen, tmp_path):
 def test_the_json_report_names_the_sizes_of_a_gemm(mlagen):
     code, out, _ = mlagen("verify", FILE, *SMALL, "--data", "late", "--mode", "latest", "--json")
     report = json.loads(out)
-    assert (code, report["schema"], report["passed"]) == (0, "mlagen.verify/1", True)
+    assert (code, report["schema"], report["passed"]) == (0, "mlagen.verify/2", True)
     assert (report["m"], report["n"], report["k"]) == (33, 70, 72)
     assert "seq_len" not in report
 

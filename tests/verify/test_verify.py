@@ -185,7 +185,7 @@ def test_json_is_whole_and_plain(artifact, inputs):
 
     found = report(artifact, inputs, findings=[RACE], spoil=spoil)
     data = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert data["schema"] == SCHEMA == "mlagen.verify/1"
+    assert data["schema"] == SCHEMA == "mlagen.verify/2"
     assert (data["passed"], data["right"], data["clean"], data["proved"]) == (
         False, False, False, True,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from mlagen.schedule_view.model import (
     title_of,
     unit_of,
 )
-from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.build import generate, proof_of
 from mlagen.targets.gfx950.codegen.map import kernel_map
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece
 from mlagen.targets.gfx950.dsl import Schedule
@@ -31,7 +31,7 @@ BARRIER = "s_barrier"
 def view(schedule: Schedule, templates: Templates) -> ScheduleView:
     """The view of a schedule whose roles share one table of clusters."""
     program = generate(schedule, templates, allow_unproved=True)
-    layout, proof = program.layout, program.proof
+    layout = program.layout
     registers, lds = schedule.registers, schedule.lds
     return ScheduleView(
         name=schedule.name,
@@ -49,8 +49,7 @@ def view(schedule: Schedule, templates: Templates) -> ScheduleView:
             Use("scalar registers of a wave", registers.next_scalar, registers.scalar_budget),
         ),
         map=kernel_map(schedule),
-        proof=f"{proof.pairs} access pairs, up to {proof.tiles} tiles",
-        violations=tuple(violation.text for violation in proof.violations),
+        proof=proof_of(schedule, program),
     )
 
 

@@ -22,7 +22,7 @@ from mlagen.schedule_view.model import (
     title_of,
     unit_of,
 )
-from mlagen.targets.nvidia.codegen.build import prove_pipeline
+from mlagen.targets.nvidia.codegen.build import proof_of, prove_pipeline
 from mlagen.targets.nvidia.codegen.derived import FENCES, WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed, PtxLine
 from mlagen.targets.nvidia.codegen.map import kernel_map
@@ -66,8 +66,7 @@ def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
             Use("named barriers, that of the block included", smem.barriers, Nvidia.named_barriers),
         ),
         map=kernel_map(schedule),
-        proof=f"{proof.checked} accesses, up to {proof.tiles} tiles",
-        violations=tuple(proof.violations),
+        proof=proof_of(schedule, proof),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from mlagen.artifact import Artifact, Proof, Resources, SourceLine
-from mlagen.codegen.manifest import Made, artifact_of, header
+from mlagen.codegen.manifest import Made, artifact_of, header, status_of
 from mlagen.codegen.templates import Templates
 from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.gfx950.assemble import assemble, build_flags
@@ -104,7 +104,6 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
             f"the common period of all slot counts",
             hint="slot counts with a smaller common multiple",
         ) from error
-    proof = program.proof
     made = Made(
         symbol=schedule.name,
         text=text,
@@ -118,19 +117,25 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
             vgpr_spills=0,
             sgpr_spills=0,
         ),
-        proof=Proof(
-            status="unproved" if proof.violations else "proved",
-            reasons=tuple(violation.text for violation in proof.violations),
-            checked_tiles=proof.tiles,
-            pairs=proof.pairs,
-            slack=tuple(program.slack),
-        ),
+        proof=proof_of(schedule, program),
         map=kernel_map(schedule),
         source=source,
         versions=dict(find_tools(target).versions),
         flags=build_flags(target),
     )
     return artifact_of(schedule, made)
+
+
+def proof_of(schedule: Schedule, program: Program) -> Proof:
+    """What is shown of a program, as manifests say it."""
+    proof = program.proof
+    return Proof(
+        status=status_of(bool(proof.violations), compared=schedule.plain is not None),
+        reasons=tuple(violation.text for violation in proof.violations),
+        checked_tiles=proof.tiles,
+        pairs=proof.pairs,
+        slack=tuple(program.slack),
+    )
 
 
 def render(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlagen.artifact import Artifact, Proof, Resources
-from mlagen.codegen.manifest import Made, artifact_of
+from mlagen.codegen.manifest import Made, artifact_of, status_of
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
@@ -51,18 +51,23 @@ def build(
             vgpr_spills=assembled.spill_store_bytes + assembled.spill_load_bytes,
             sgpr_spills=0,
         ),
-        proof=Proof(
-            status="unproved" if proof.violations else "proved",
-            reasons=proof.violations,
-            checked_tiles=proof.tiles,
-            pairs=proof.checked,
-        ),
+        proof=proof_of(schedule, proof),
         map=kernel_map(schedule),
         source=source,
         versions=dict(find_ptxas(target).versions),
         flags=ptxas_flags(target),
     )
     return artifact_of(schedule, made)
+
+
+def proof_of(schedule: PipelineSchedule, proof: PipelineProof) -> Proof:
+    """What is shown of a pipeline, as manifests say it."""
+    return Proof(
+        status=status_of(bool(proof.violations), compared=schedule.plain is not None),
+        reasons=proof.violations,
+        checked_tiles=proof.tiles,
+        pairs=proof.checked,
+    )
 
 
 def prove_pipeline(
