@@ -1,26 +1,57 @@
 """Files: read, or written whole or not at all; errors name them.
 
-Folders that are missing are made. What is there and is no regular file (a device, a pipe) is
-written to, never replaced.
+A file that is read is a regular one and has a limit: a device or a pipe may never end. Folders that
+are missing are made. What is there and is no regular file is written to, never replaced.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import secrets
+import stat
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from mlagen.errors import ConfigError, MissingError, WriteError
 
+LARGEST = 256 << 20  # bytes of a file that is read
+_WAITING = re.compile(r"\.mlagen\.[0-9a-f]{12}")  # a file that has not got its own name yet
+_STALE = 3600.0  # seconds after which nobody writes to such a file any more
 
-def read_file(path: Path | str) -> bytes:
-    """The bytes of a file. MissingError."""
+
+def read_file(path: Path | str, *, limit: int = LARGEST, what: str = "") -> bytes:
+    """The bytes of a file of at most `limit`. MissingError, which says `what` cannot be read (the
+    path), for a device, a pipe, a longer file, and for one that is not there."""
+    what = what or str(path)
     try:
-        return Path(path).read_bytes()
+        # Without O_NONBLOCK opening a pipe waits for somebody who writes to it.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            return _read(handle, limit)
+        finally:
+            os.close(handle)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise MissingError(f"{path} cannot be read: {_why(error)}") from None
+        raise MissingError(f"{what} cannot be read: {_why(error)}") from None
+
+
+def _read(handle: int, limit: int) -> bytes:
+    status = os.fstat(handle)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is a device or a pipe, not a file")
+    size, data = status.st_size, b""
+    if size <= limit:
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)  # a file may grow, and those of /proc say 0
+        size = max(size, len(data))
+    if size > limit:
+        raise ValueError(f"it has {size} bytes; at most {limit} are read")
+    return data
 
 
 def exists(path: Path | str) -> bool:
@@ -50,6 +81,9 @@ def write_files(directory: Path, payloads: Mapping[str, bytes | memoryview]) -> 
     try:
         made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         directory.mkdir(parents=True, exist_ok=True)
+        for forgotten in waiting_files(directory):
+            with suppress(OSError):  # not ours to remove
+                forgotten.unlink()
         for name, data in payloads.items():
             at = directory / name
             if at.exists() and not at.is_file():
@@ -74,6 +108,25 @@ def write_files(directory: Path, payloads: Mapping[str, bytes | memoryview]) -> 
         if isinstance(error, OSError | ValueError):
             raise _cannot(at, error) from error
         raise
+
+
+def is_waiting(name: str) -> bool:
+    """Whether a file has the name that `write_files` gives one before it gets its own."""
+    return _WAITING.fullmatch(name) is not None
+
+
+def waiting_files(directory: Path, *, older: float = _STALE) -> list[Path]:
+    """Files in `directory` that `write_files` never gave their names, as it was killed before:
+    those that are `older`, in seconds. OSError."""
+    until = time.time() - older
+    with os.scandir(directory) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if is_waiting(entry.name)
+            and entry.is_file(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_mtime <= until
+        ]
 
 
 def checked_output(path: Path | str, *, folder: bool = False) -> Path:

@@ -8,18 +8,20 @@ its last field, so that an edited manifest is refused like an edited binary.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
-from mlagen.disk import exists, write_files
+from mlagen.disk import exists, read_file, write_files
 from mlagen.errors import BinaryError, ConfigError, MissingError, OtherVersionError
 from mlagen.untrusted import decode_json
 
 CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
 CUBIN, PTX = "kernel.cubin", "kernel.ptx"
 _SEAL = "manifest_sha256"
+_HEAD = re.compile(rb'\s*\{\s*"schema": ?"mlagen\.manifest/\d+"')
 
 
 def file_names(target: str) -> tuple[str, str]:
@@ -30,6 +32,16 @@ def file_names(target: str) -> tuple[str, str]:
 def is_ptx(manifest: Manifest) -> bool:
     """Whether an artifact's text is PTX, which the emulator executes in the place of its code."""
     return file_names(manifest.target)[1] == PTX
+
+
+def is_part(name: str) -> bool:
+    """Whether an artifact has a file of this name."""
+    return name in (CODE, TEXT, CUBIN, PTX, MANIFEST)
+
+
+def is_sealed(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a manifest that some mlagen wrote."""
+    return _HEAD.match(head) is not None
 
 
 class _Stored(Manifest, frozen=True, forbid_unknown_fields=True):
@@ -136,14 +148,11 @@ def is_artifact(path: Path | str) -> bool:
 
 
 def _read(directory: Path, name: str) -> bytes:
-    try:
-        return (directory / name).read_bytes()
-    except FileNotFoundError:
+    if not exists(directory / name):
         raise MissingError(
             f"{directory} has no {name}", hint="mlagen build KERNEL -o DIR writes all three files"
-        ) from None
-    except OSError as error:
-        raise MissingError(f"cannot read {directory / name}: {error.strerror}") from error
+        )
+    return read_file(directory / name)
 
 
 def _check(path: Path, data: bytes, digest: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,18 @@ from mlagen.binary import KernelCode
 from mlagen.binary.banks import PHASES, Phases, access_bytes, dma_bytes
 from mlagen.binary.effects import is_lds_dma
 from mlagen.binary.instruction import Instruction
+from mlagen.emulator.native.kept_code import keep
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import Machine
+from mlagen.timing.state import MODEL
 
 LINE = 128  # bytes of a cache line of L1 and L2 (CDNA3 ISA guide)
 SECTOR = 64  # bytes that the L1 asks the L2 for at least: half a line (TCP_TCC requests of rocprof)
 _HALF = (1 << 32) - 1
+
+
+def _kept(function: Any) -> Any:
+    return keep(njit(function), MODEL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +41,7 @@ class Costs:
     unmeasured: dict[str, int]
 
 
-@njit(cache=True)
+@_kept
 def _phase_cycles(addresses, lanes, first, banks, dwords):  # type: ignore[no-untyped-def]
     """LDS cycles of each access: the most distinct dwords that a bank serves, phase by phase.
 
@@ -80,7 +87,7 @@ def _phase_cycles(addresses, lanes, first, banks, dwords):  # type: ignore[no-un
     return result
 
 
-@njit(cache=True)
+@_kept
 def _count_lines(addresses, size, line):  # type: ignore[no-untyped-def]
     """Distinct cache lines of each access, lanes in order (a wave's lines come in few runs)."""
     count = len(addresses)

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from numba import njit
 
+from mlagen.emulator.native.kept_code import keep
 from mlagen.timing import pipes as h
 from mlagen.timing import program as p
 from mlagen.timing import state as s
 from mlagen.timing import waves as w
-from mlagen.timing.state import OPTIONS, compiled
+from mlagen.timing.state import MODEL, OPTIONS, compiled
 
 _FOREVER: Final = 1 << 22  # cycles without an instruction: nothing goes on
 
@@ -183,7 +184,7 @@ def _stamp() -> int:
 
 
 def _make(stamp: int) -> Any:
-    @njit(cache=True, **OPTIONS)
+    @njit(**OPTIONS)
     def simulate(unit):  # type: ignore[no-untyped-def]
         """Issue every step of every wave of a `ComputeUnit`, and fill its counts; the cycle after
         the last, or -1 when nothing goes on."""
@@ -191,12 +192,14 @@ def _make(stamp: int) -> Any:
             return -1
         return _simulate(unit)
 
-    return simulate
+    return keep(simulate, MODEL)
 
 
 simulate: Any = _make(_stamp())
 
 
-def compiled_files() -> tuple[Path, str]:
-    """The folder in which numba keeps the compiled model, and the pattern of its files."""
-    return Path(simulate.stats.cache_path), "*.nb[ci]"
+def compiled_files() -> tuple[Path | None, str]:
+    """The folder in which numba keeps the compiled model, None where it has none, and the pattern
+    of its files."""
+    folder = simulate.stats.cache_path
+    return None if folder is None else Path(folder), "*.nb[ci]"

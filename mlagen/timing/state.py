@@ -23,6 +23,8 @@ _INNER: Final[dict[str, Any]] = {
 }
 compiled: Any = njit(**OPTIONS, **_INNER)
 
+MODEL: Final = "the cycle model for this machine"  # what is compiled, as a log tells it
+
 # Why a wave did not issue in its turn.
 (
     ISSUED, VECTOR_RESULT, MATRIX_RESULT, SCALAR_RESULT, VALU_BUSY, MATRIX_BUSY, WAIT_VM,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from mlagen.errors import MissingError
 
 VERSION = 2
 _APPLICATION = 0x6D6C7475  # "mltu", in the file's header
+_MAGIC, _PLACE = b"SQLite format 3\0", 68  # a file's first bytes; where that number is in it
 _PATIENCE = 30.0  # seconds that a writer waits for another one
 _LARGEST = 16 << 20  # bytes of a cell
 _ELSEWHERE = "name another file: --store FILE"
@@ -73,9 +74,32 @@ def open_database(path: Path) -> sqlite3.Connection:
         return database
 
 
+def is_store(path: Path) -> bool:
+    """Whether a file is a store of ours, of any version, or one that nothing was written into."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_PLACE + 4)
+    if not head or head[_PLACE:] == _APPLICATION.to_bytes(4, "big"):
+        return not head or head.startswith(_MAGIC)
+    log = path.with_name(f"{path.name}-wal")
+    if not head.startswith(_MAGIC) or not log.is_file() or not log.stat().st_size:
+        return False
+    try:  # what a killed process wrote is still in the log
+        with closing(_read_only(path)) as database:
+            (application,) = database.execute("PRAGMA application_id").fetchone()
+            return bool(application == _APPLICATION)
+    except sqlite3.Error:
+        return False
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)
+
+
 def _check(path: Path) -> None:
     """Before anything is written."""
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)
+    database = _read_only(path)
     try:
         _restrain(database)
         (application,) = database.execute("PRAGMA application_id").fetchone()

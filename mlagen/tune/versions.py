@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import mlagen
+from mlagen.disk import read_file
 
 # Whatever decides what is built, whether it is right and what it costs.
 _PARTS = (
@@ -30,7 +31,7 @@ def code_digest(own: Path | None = None) -> str:
     for file in files:
         if file.suffix in _SUFFIXES and file.is_file():
             state.update(file.name.encode())
-            state.update(hashlib.sha256(file.read_bytes()).digest())
+            state.update(hashlib.sha256(read_file(file)).digest())
     return state.hexdigest()[:16]
 
 

@@ -121,6 +121,7 @@ HOUSE = {
     "cycle_jobs",
     "doctor",
     "kept",
+    "removal",
     "reprove",
     "request",
     "summary",

@@ -13,7 +13,7 @@ LOG = logging.getLogger(__name__)
 
 
 def _say_so() -> None:
-    LOG.info("compiling the emulator for this machine: about 10 s; later runs take what was kept")
+    LOG.info("compiling the emulator for this machine, which takes about 10 s")
 
 
 _enter = entry(run, _say_so)  # not in a closure: numba's cache looks at a closure's values

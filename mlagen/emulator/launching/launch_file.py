@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from mlagen.disk import read_file
 from mlagen.emulator.buffer import Triple
 from mlagen.emulator.launching.scalars import check_dtype
 from mlagen.errors import ConfigError, MissingError
@@ -103,10 +104,8 @@ def read_launch_file(path: str | Path) -> LaunchFile:
     """Read and check a launch file. MissingError when it is not there, ConfigError for its text."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(_LONGEST_FILE + 1)
-        text = raw.decode()
-    except (OSError, UnicodeDecodeError) as why:
+        text = read_file(path, limit=4 * _LONGEST_FILE, what=f"launch file {path}").decode()
+    except UnicodeDecodeError as why:
         raise MissingError(f"launch file {path} cannot be read: {why}") from None
     return parse_launch(text, folder=path.parent, name=str(path))
 

@@ -17,6 +17,8 @@ from typing import Any
 import llvmlite  # type: ignore[import-untyped]
 from numba import types
 
+from mlagen.emulator.native.kept_code import NO_FOLDER, no_folder
+
 LOG = logging.getLogger(__name__)
 SIGNATURE = (types.int64, types.int64)
 
@@ -46,10 +48,16 @@ class Starter:
                 digest.update(path.read_bytes())
         return int.from_bytes(digest.digest()[:6], "little")
 
-    def files(self) -> tuple[Path, str]:
-        """The folder in which numba keeps the compiled engine, and the pattern of its files."""
-        made = self._make(self._imported, True)
-        return Path(made.stats.cache_path), f"{self._file.stem}.*.nb[ci]"
+    def files(self) -> tuple[Path | None, str]:
+        """The folder in which numba keeps the compiled engine, None where it has none, and the
+        pattern of its files."""
+        pattern = f"{self._file.stem}.*.nb[ci]"
+        try:
+            return Path(self._make(self._imported, True).stats.cache_path), pattern
+        except RuntimeError as error:
+            if not no_folder(error):
+                raise
+            return None, pattern
 
     def start(self) -> Run:
         """The compiled `run(context, budget)`; compiles it when no cache has it."""
@@ -85,6 +93,9 @@ def ready(make: Make, stamp: int) -> Any:
         except TypeError:
             raise  # the source: nothing that another attempt would mend
         except Exception as error:
+            if no_folder(error):
+                LOG.warning("the emulator is not kept: %s", NO_FOLDER)
+                break
             reason = str(error).partition("\n")[0] or repr(error)
         if reason != said:
             LOG.info("kept code cannot be used: %s", reason)

@@ -11,6 +11,7 @@ import msgspec
 from mlagen.artifact import Artifact
 from mlagen.audit.ptx import Given
 from mlagen.audit.ptx.source import beside_of
+from mlagen.disk import read_file
 from mlagen.emulator.launching import Files, read_launch_file
 from mlagen.errors import ConfigError, MissingError
 from mlagen.mutation.ptx import ORDER
@@ -125,6 +126,6 @@ class LaunchSource(Source):
 def text_of(path: Path) -> str:
     """The text of a PTX file. MissingError where it cannot be read."""
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as why:
+        return read_file(path).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as why:
         raise MissingError(f"{path} cannot be read: {why}") from None

@@ -8,12 +8,12 @@ in ".". The line table stays in the object, so that a finding on the binary find
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import Generated
+from mlagen.codegen.scratch import scratch
 from mlagen.codegen.tools import Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.gfx950.clang import TRIPLE, find_tools
@@ -63,8 +63,7 @@ def assemble(
         raise ConfigError(f"{file_name!r} is no plain file name ending in .s")
     tools = toolchain or find_tools(target)
     clang, lld = tools.commands
-    with tempfile.TemporaryDirectory(prefix="mlagen-") as folder:
-        work = Path(folder)
+    with scratch() as work:
         (work / file_name).write_text(text)
         command = (*clang, *assembler_flags(target), "-c", file_name, "-o", "kernel.o")
         done = run(command, cwd=work)

@@ -14,7 +14,6 @@ import importlib.metadata
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 from mlagen import env
 from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import Generated
+from mlagen.codegen.scratch import scratch
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
@@ -88,8 +88,7 @@ def assemble_ptx(
     if Path(file_name).name != file_name or not file_name.endswith(".ptx"):
         raise ConfigError(f"{file_name!r} is no plain file name ending in .ptx")
     tool = toolchain or find_ptxas(target)
-    with tempfile.TemporaryDirectory(prefix="mlagen-") as folder:
-        work = Path(folder)
+    with scratch() as work:
         (work / file_name).write_text(text)
         command = (*tool.commands[0], *ptxas_flags(target), file_name, "-o", "kernel.cubin")
         done = run(command, cwd=work)
@@ -180,8 +179,7 @@ def _probe(candidate: Candidate, target: str) -> Tools | str:
     release = re.search(r"release [\d.]+, V([\d.]+)", done.stdout) if done else None
     if done is None or done.returncode or not release:
         return f"{command} --version does not run"
-    with tempfile.TemporaryDirectory(prefix="mlagen-") as folder:
-        work = Path(folder)
+    with scratch() as work:
         (work / "probe.ptx").write_text(_probe_text(target))
         done = run((command, f"-arch={target}", "probe.ptx", "-o", "probe.cubin"), cwd=work)
     if done is None or done.returncode:
