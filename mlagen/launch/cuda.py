@@ -60,7 +60,10 @@ class CudaPreparedLaunch(PreparedLaunch):
             stream = self._stream()
             if (config := self._configs.get(stream)) is None:
                 config = self._driver.config(self._shape, stream, dependent=self._dependent)
+                self._used(stream)
                 self._configs[stream] = config
+            if stream:  # the default one is never captured
+                self._captured(self._driver, stream)
             (status,) = api.cuLaunchKernelEx(config, self._function, parameters, 0)
         finally:
             if pushed:

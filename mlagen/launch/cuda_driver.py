@@ -17,6 +17,7 @@ from mlagen.artifact.manifest import TENSOR_MAP_BYTES
 from mlagen.errors import MissingError
 from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.launcher import LaunchFailed
+from mlagen.launch.lifetimes import Retain
 
 _TENSOR_TYPES = {
     "bf16": "BFLOAT16",
@@ -118,6 +119,29 @@ class CudaDriver(GpuDriver[Device]):
     def _ordinal_at(self, pointer: int) -> int:
         which = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self.call("cuPointerGetAttribute", which, pointer))
+
+    def is_capturing(self, stream: int) -> bool:
+        asked = getattr(self.api, "cuStreamIsCapturing", None)
+        if asked is None:
+            return False
+        status, capture = asked(stream)
+        return not int(status) and bool(int(capture))
+
+    def capture(self, stream: int) -> tuple[int, Retain]:
+        # Status, number, graph; what follows depends on the bindings' version. A graph that is
+        # captured may be given user objects (CUDA driver API, cuStreamGetCaptureInfo).
+        _, number, graph, *_ = self.call("cuStreamGetCaptureInfo", stream)
+
+        def retain(function: int, place: int) -> None:
+            api = self.api
+            made = self.call(
+                "cuUserObjectCreate", place, api.CUhostFn(function), 1,
+                api.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC,
+            )  # fmt: skip
+            move = api.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE
+            self.call("cuGraphRetainUserObject", graph, made, 1, move)
+
+        return int(number), retain
 
     def load_function(self, device: Device, code: bytes, symbol: str, count: int) -> Function:
         """Loads a cubin into the device's context and finds its kernel, of `count` parameters."""

@@ -35,6 +35,7 @@ from mlagen.launch.launcher import (
     require_target,
     scalar_value,
 )
+from mlagen.launch.lifetimes import HELD, Retain, Weak, tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,15 @@ class GpuDriver(ABC, Generic[Device]):
     def _ordinal_at(self, pointer: int) -> int:
         """The GPU whose memory an address is in. LaunchFailed: it is in none."""
 
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what goes to the stream is captured. False where the driver does not tell."""
+        return False
+
+    def capture(self, stream: int) -> tuple[int, Retain | None]:
+        """The number of the capture that the stream is in, and what makes its graph call a function
+        of C when it is gone; None where the driver has no such thing."""
+        return 0, None
+
     def device(self, ordinal: int) -> Device:
         """GPU `ordinal`. MissingError: there is none of that number."""
         count = int(self.call(self.count))
@@ -101,24 +111,44 @@ class Kernargs:
 class PreparedLaunch(ABC):
     """One launch with all its arguments; calling it enqueues the kernel and returns at once.
 
-    It keeps the tensors alive. Their contents may change between calls, their place may not.
+    It keeps the tensors alive, and tells torch of each stream that it is called in: whoever lets go
+    of it then, the memory is used until the GPU is done. A graph that captures it keeps them too.
+    Their contents may change between calls, their place may not.
     """
 
-    __slots__ = ("_kernargs", "_owners", "_stream", "block", "grid")
+    __slots__ = ("_capturing", "_kept", "_kernargs", "_ordinal", "_owners", "_stream", "block",
+                 "grid")  # fmt: skip
 
     def __init__(self, call: Call[Any], kernargs: Kernargs) -> None:
         self.grid, self.block = call.grid, call.artifact.manifest.block
         self._kernargs, self._stream = kernargs, call.stream
-        self._owners = [view.owner for view in call.tensors.values()]
+        self._capturing, self._ordinal = call.capturing, call.device.ordinal
+        self._owners: list[Any] = [view.owner for view in call.tensors.values()]
+        self._kept = self._owners  # by a graph
 
     @abstractmethod
     def __call__(self) -> None:
         """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
 
+    def graphs_keep(self, tensors: Iterable[Any]) -> None:
+        """Graphs keep these alone: those of the launch's that are mlagen's own. Those of a call are
+        its caller's, and may lie in memory that the graph uses more than once."""
+        self._kept = list(tensors)
+
     def unowned(self) -> None:
         """Lets go of the tensors: from now on the caller keeps them alive until a call of this one
-        has returned."""
-        self._owners = []
+        has returned. What graphs keep is held by somebody else, too: of that streams are told."""
+        self._owners = self._kept = [Weak(tensor) for tensor in self._kept]
+
+    def _used(self, stream: int) -> None:
+        """To be called before the first launch in each stream."""
+        tell(self._owners, stream, self._ordinal)
+
+    def _captured(self, driver: GpuDriver[Any], stream: int) -> None:
+        """To be called before a launch in a stream that may be captured: not the default one."""
+        if self._kept and self._capturing():
+            number, retain = driver.capture(stream)
+            HELD.hold(number, self._kept, retain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +162,7 @@ class Call(Generic[Device]):
     numbers: dict[str, bytes]  # value arguments, as they are passed
     sizes: Mapping[str, int]
     stream: Callable[[], int]  # says which stream a launch goes to, at the time of the launch
+    capturing: Callable[[], bool]  # whether that stream is captured then
 
 
 class GpuLauncher(ABC, Generic[Device]):
@@ -207,10 +238,13 @@ class GpuLauncher(ABC, Generic[Device]):
         tensors: Mapping[str, Any],
         scalars: Mapping[str, int | float],
         sizes: Mapping[str, int],
+        graphs_keep: Iterable[Any] = (),
     ) -> LaunchReport:
-        """Enqueues the kernel once; see `Launcher.launch`. Does not wait for it."""
+        """Enqueues the kernel once; see `Launcher.launch`. Does not wait for it. A graph that
+        captures it keeps the tensors `graphs_keep`."""
         started = time.perf_counter()
         prepared = self.prepare(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
+        prepared.graphs_keep(graphs_keep)
         prepared()
         seconds = time.perf_counter() - started
         return LaunchReport(self.kind, prepared.grid, prepared.block, seconds)
@@ -244,14 +278,14 @@ class GpuLauncher(ABC, Generic[Device]):
         grid = manifest.grid_for(sizes)
         self._check_grid(manifest, grid)
         _ = self.driver
-        stream = self._stream_of(tensors)
+        stream, capturing = self._stream_of(tensors)
         views = {name: device_tensor(name, value, stream()) for name, value in tensors.items()}
         device = self._device_of(manifest, views)
         self._check_machine(manifest, device)
         for arg in manifest.args:
             if arg.tensor:
                 check_tensor(manifest, arg, views[arg.tensor], self._align(arg))
-        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream))
+        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream, capturing))
 
     def _check_platform(self, manifest: Manifest, name: str, value: Any) -> None:
         if not is_on_gpu(value):
@@ -263,22 +297,27 @@ class GpuLauncher(ABC, Generic[Device]):
                 f"{self.platform}"
             )
 
-    def _stream_of(self, tensors: Mapping[str, Any]) -> Callable[[], int]:
-        """Says which stream a launch goes to, at the time of the launch."""
+    def _stream_of(
+        self, tensors: Mapping[str, Any]
+    ) -> tuple[Callable[[], int], Callable[[], bool]]:
+        """Says which stream a launch goes to, at the time of the launch, and whether it is captured
+        then."""
         if self.stream is not None:
-            chosen = self.stream
-            return lambda: chosen
+            return self._fixed(self.stream)
         for value in tensors.values():
             if is_torch(value):
-                return torch_stream(sys.modules["torch"], value.device.index)
+                torch = sys.modules["torch"]
+                return torch_stream(torch, value.device.index), torch_capturing(torch)
         found = interface_streams(tensors.values())
         if len(found) > 1:
             raise ConfigError(
                 f"the tensors are ready in {len(found)} different streams",
                 hint=f"{type(self).__name__}(stream=...) says which one to use",
             )
-        named = self._interface_stream(found.pop()) if found else 0
-        return lambda: named
+        return self._fixed(self._interface_stream(found.pop()) if found else 0)
+
+    def _fixed(self, stream: int) -> tuple[Callable[[], int], Callable[[], bool]]:
+        return lambda: stream, partial(self.driver.is_capturing, stream)
 
     def _device_of(self, manifest: Manifest, views: Mapping[str, DeviceTensor]) -> Device:
         """The GPU that all tensors are on, which must be the launcher's own where it has one."""
@@ -343,6 +382,12 @@ def torch_stream(torch: Any, ordinal: int) -> Callable[[], int]:
     if raw is not None:
         return partial(raw, ordinal)
     return lambda: int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def torch_capturing(torch: Any) -> Callable[[], bool]:
+    """Says whether torch's current stream is captured, as far as torch tells."""
+    raw = getattr(getattr(torch, "_C", None), "_cuda_isCurrentStreamCapturing", None)
+    return raw if raw is not None else lambda: False
 
 
 def stream_handle(stream: Any) -> int:

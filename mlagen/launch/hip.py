@@ -29,8 +29,8 @@ _DWORD = 4
 class HipPreparedLaunch(PreparedLaunch):
     """A prepared launch of the HIP runtime, which copies the argument segment as it is."""
 
-    __slots__ = ("_api", "_driver", "_extra", "_extra_address", "_function", "_ordinal", "_shape",
-                 "_size")  # fmt: skip
+    __slots__ = ("_api", "_driver", "_extra", "_extra_address", "_function", "_shape", "_size",
+                 "_streams")  # fmt: skip
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HipPreparedLaunch(PreparedLaunch):
     ) -> None:
         super().__init__(call, kernargs)
         self._driver, self._api, self._function = driver, driver.api, function
-        self._ordinal = call.device.ordinal
+        self._streams: set[int] = set()  # that it was called in
         self._shape = (*self.grid, *self.block, dynamic_lds_bytes)
         self._size = ctypes.c_size_t(kernargs.size)
         self._extra = (ctypes.c_void_p * 5)(
@@ -58,8 +58,14 @@ class HipPreparedLaunch(PreparedLaunch):
         if away:
             api.hipSetDevice(self._ordinal)
         try:
+            stream = self._stream()
+            if stream not in self._streams:
+                self._used(stream)
+                self._streams.add(stream)
+            if stream:
+                self._captured(self._driver, stream)
             (status,) = api.hipModuleLaunchKernel(
-                self._function.handle, *self._shape, self._stream(), None, self._extra_address
+                self._function.handle, *self._shape, stream, None, self._extra_address
             )
         except ValueError as error:
             raise self._driver.nameless("hipModuleLaunchKernel", error) from error

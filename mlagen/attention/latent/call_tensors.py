@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.lifetimes import HELD
 from mlagen.problem.arrays import check_shape
 from mlagen.problem.formats import ELEMENT_TYPES
 
@@ -26,7 +28,11 @@ MAX_ROWS = 2**31
 
 
 class Memory(Protocol):
-    """Where a plan's own tensors come from."""
+    """Where a plan's own tensors come from.
+
+    torch's tensors are told of each stream that uses them (`record_stream`), whoever made them; of
+    another library's the memory itself sees to it that the GPU is done with what it gives away.
+    """
 
     def upload(self, array: npt.NDArray[Any]) -> Any:
         """A tensor on the GPU with this content, int32, fp32 or bf16, there when this returns."""
@@ -58,6 +64,7 @@ class TorchMemory:
                 "the first call of a shape makes tensors, which a graph cannot capture",
                 hint="call once before the capture, as a warm-up",
             )
+        HELD.sweep()
         if array.dtype == ELEMENT_TYPES["bf16"]:  # torch takes no such array, but its bits
             bits = self.torch.from_numpy(array.view(np.int16)).to(self.device)
             return bits.view(self.torch.bfloat16)
@@ -161,6 +168,12 @@ def made(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any
         )
     torch = sys.modules["torch"]
     return torch.empty(shape, dtype=getattr(torch, TYPE_NAMES[dtype]), device=like.device)
+
+
+def own_tensors(tensors: Mapping[str, Any], theirs: Iterable[Any]) -> list[Any]:
+    """What a launch takes besides its call's own tensors, `theirs`: plans, tables, workspaces."""
+    known = {id(tensor) for tensor in theirs}
+    return [tensor for tensor in tensors.values() if id(tensor) not in known]
 
 
 def overlap(one: Any, other: Any) -> bool:

@@ -19,7 +19,8 @@ Key = tuple[Any, ...]
 
 
 class KnownCall:
-    """What was launched, and what its tensors were. It keeps no tensor alive."""
+    """What was launched, and what its tensors were. It keeps no tensor alive: a call's are its
+    caller's, and a plan's those of who holds the plan."""
 
     __slots__ = ("facts", "launches", "tensors")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mlagen.launch.lifetimes import tell
+
 Extents = tuple[int, ...]
 
 
@@ -42,11 +44,13 @@ class Outputs:
 
 
 class OutputMaker:
-    """Makes outputs beside a tensor of the GPU."""
+    """Makes outputs beside a tensor of the GPU. `stream`: that of all launches, where it is not
+    torch's current one, in which torch takes outputs to be used."""
 
-    __slots__ = ("_current_device", "_empty", "_lse_type", "_o_type")
+    __slots__ = ("_current_device", "_empty", "_lse_type", "_o_type", "_stream")
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, stream: int | None = None) -> None:
+        self._stream = stream
         inner = getattr(torch, "_C", None)
         guards = getattr(getattr(inner, "_dynamo", None), "guards", None)
         self._empty: Any = getattr(guards, "_empty_strided_cuda", None)
@@ -55,6 +59,13 @@ class OutputMaker:
 
     def __call__(self, like: Any, outputs: Outputs, out: Any, lse: Any) -> tuple[Any, Any]:
         """The outputs, those made that are None."""
+        made = self._made(like, outputs, out, lse)
+        if self._stream is not None:
+            new = [own for own, given in zip(made, (out, lse), strict=True) if given is None]
+            tell(new, self._stream, like.get_device())
+        return made
+
+    def _made(self, like: Any, outputs: Outputs, out: Any, lse: Any) -> tuple[Any, Any]:
         empty = self._empty
         # It allocates on the current device.
         if empty is None or self._current_device() != like.get_device():

@@ -18,6 +18,7 @@ from mlagen.attention.latent.call_tensors import (
     made,
     on_the_host,
     overlap,
+    own_tensors,
 )
 from mlagen.attention.latent.scales import check_scale
 from mlagen.errors import ConfigError
@@ -35,6 +36,7 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import device_tensor
+from mlagen.launch.gpu import GpuLauncher
 from mlagen.launch_findings import findings_error, findings_of
 
 REDUCE_KERNEL = "mla_prefill_reduce"
@@ -142,7 +144,13 @@ class AiterDecodeKernel:
         tensors, launches = self._launches(call)
         host = isinstance(call.tensors[0], np.ndarray)
         launcher = self._on_host if host else self.launcher
-        reports = tuple(launcher.launch(artifact, **given) for artifact, given in launches)
+        theirs = (*tensors.values(), *(call.reduction or ()), call.table)
+        reports = tuple(
+            launcher.launch(artifact, **given, graphs_keep=own_tensors(given["tensors"], theirs))
+            if isinstance(launcher, GpuLauncher)
+            else launcher.launch(artifact, **given)
+            for artifact, given in launches
+        )
         return AiterDecodeRun(
             tensors["o"], tensors["lse"], tensors["partial_o"], tensors["partial_lse"], reports
         )

@@ -23,6 +23,7 @@ from mlagen.attention.latent.call_tensors import (
     made,
     on_the_host,
     overlap,
+    own_tensors,
 )
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
@@ -286,12 +287,17 @@ class MlaDecodeKernel:
                 return known, [], out, lse
             call = call._replace(out=out, lse=lse)
         out, lse, launches = self._launches(call)
-        if remember is None or not launches:
+        if not isinstance(self._launcher_of(call), GpuLauncher) or not launches:
             return None, launches, out, lse
         assert isinstance(self.launcher, GpuLauncher)
-        made = tuple(self.launcher.prepare(artifact, **given) for artifact, given in launches)
-        self._known.add(*remember, made)
-        return made, [], out, lse
+        theirs = (*call.tensors, out, lse)
+        made = []
+        for artifact, given in launches:
+            made.append(self.launcher.prepare(artifact, **given))
+            made[-1].graphs_keep(own_tensors(given["tensors"], theirs))
+        if remember is not None:
+            self._known.add(*remember, tuple(made))
+        return tuple(made), [], out, lse
 
     def _like_before(
         self, call: DecodeCall
@@ -321,7 +327,7 @@ class MlaDecodeKernel:
         if out is None or lse is None:
             outputs = self._outputs_of(q) if plan is None else plan.outputs
             if self._maker is None:
-                self._maker = OutputMaker(torch)
+                self._maker = OutputMaker(torch, getattr(self.launcher, "stream", None))
             out, lse = self._maker(q, outputs, out, lse)
         try:
             key: Key = (

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.call_tensors import HostMemory, Memory, TorchMemory
+from mlagen.attention.latent.call_tensors import HostMemory, Memory, TorchMemory, own_tensors
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
 from mlagen.errors import ConfigError
@@ -63,6 +63,13 @@ class MadeCall:
     outputs: tuple[Any, ...]
     splits: int = 1
     partials: tuple[Any, ...] = ()
+    own: tuple[list[Any], ...] = ()  # of each launch: tensors that are not the call's
+
+    def graphs_keep_own(self) -> None:
+        """Graphs keep of each launch what is not the call's."""
+        for launch, own in zip(self.launches, self.own, strict=True):
+            if isinstance(launch, PreparedLaunch):
+                launch.graphs_keep(own)
 
 
 class PreparedMlaSparse:
@@ -174,6 +181,7 @@ class MlaSparseKernel:
             if known is not None:
                 return known, call.outputs
         made = self._made(call)
+        made.graphs_keep_own()
         if remember is not None and made.launches:
             prepared = tuple(one for one in made.launches if isinstance(one, PreparedLaunch))
             self._known.add(*remember, prepared)
@@ -196,6 +204,7 @@ class MlaSparseKernel:
             tensors["zeros"] = kept.zeros(self.config.d_qk)
         launcher = self._on_host if found.host else self.launcher
         launches: list[Launch] = []
+        theirs = (*found.tensors.values(), *found.outputs)
         all_given = self._given(call, found, tensors, kept)
         for artifact, given in all_given:
             if isinstance(launcher, GpuLauncher):
@@ -206,7 +215,8 @@ class MlaSparseKernel:
         splits = int(own["scalars"].get("splits", 1))
         names = ("partial_o", "partial_lse") if splits > 1 else ()
         partials = tuple(own["tensors"][name] for name in names)
-        return MadeCall(tuple(launches), found.outputs, splits, partials)
+        own_ones = tuple(own_tensors(given["tensors"], theirs) for _, given in all_given)
+        return MadeCall(tuple(launches), found.outputs, splits, partials, own_ones)
 
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
@@ -305,7 +315,7 @@ class MlaSparseKernel:
         if before != rows:
             self._outputs = _, outputs = self._outputs_of(rows)
         if self._maker is None:
-            self._maker = OutputMaker(torch)
+            self._maker = OutputMaker(torch, getattr(self.launcher, "stream", None))
         out, lse, *most = given
         out, lse = self._maker(q, outputs, out, lse)
         if not most:
