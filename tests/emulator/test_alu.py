@@ -281,6 +281,12 @@ _DPP = {
     "row_newbcast:9": (_LANES & ~15) + 9,
     "row_mirror": (_LANES & ~15) | (15 - (_LANES & 15)),
     "row_half_mirror": (_LANES & ~7) | (7 - (_LANES & 7)),
+    "row_bcast:15": np.where(_LANES >= 16, (_LANES & ~15) - 1, -1),
+    "row_bcast:31": np.where(_LANES >= 32, 31, -1),
+    "wave_shl:1": np.where(_LANES < 63, _LANES + 1, -1),
+    "wave_shr:1": _LANES - 1,
+    "wave_rol:1": (_LANES + 1) % 64,
+    "wave_ror:1": (_LANES - 1) % 64,
 }
 
 
@@ -350,3 +356,93 @@ def test_a_loop_and_its_counts():
     assert (out == 10).all() and not kinds(result)
     assert result.counts["s_cmp_lt_u32"] == 10 and result.counts["s_endpgm"] == 1
     assert result.wave_instructions == sum(result.counts.values())
+
+
+@np.errstate(all="ignore")
+def test_sin_and_cos_are_of_turns_and_end_at_256():
+    """The ISA guide: the input is in turns, of -256 to 256; beyond it sin is 0 and cos 1."""
+    data = np.zeros((1, 64), np.float32)
+    data[0] = (_RNG.uniform(-1, 1, 64) * 2.0 ** _RNG.integers(-20, 9, 64)).astype(np.float32)
+    turns = np.longdouble(2) * np.arctan2(np.longdouble(0), np.longdouble(-1))
+    for name, function in (("sin", np.sin), ("cos", np.cos)):
+        found = _run(f"v_{name}_f32 v5, v2", data)[0].view(np.float32)
+        right = function(np.remainder(data[0].astype(np.longdouble), 1) * turns)
+        np.testing.assert_allclose(found, right.astype(np.float32), rtol=2.0**-23, atol=1e-18)
+    edges = np.array([0.0, 0.25, 0.5, 0.75, 1.0, -0.25, 256.0, -255.75, 256.5, -300.0, 1e-40,
+                      np.inf, -np.inf, np.nan], np.float32)  # fmt: skip
+    data[0] = np.resize(edges, 64)
+    sine = _run("v_sin_f32 v5, v2", data)[0].view(np.float32)[: len(edges)]
+    cosine = _run("v_cos_f32 v5, v2", data)[0].view(np.float32)[: len(edges)]
+    nan = np.nan
+    np.testing.assert_array_equal(sine, [0, 1, 0, -1, 0, -1, 0, 1, 0, 0, 0, nan, nan, nan])
+    np.testing.assert_array_equal(cosine, [1, 0, -1, 0, 1, 0, 1, 0, 1, 1, 1, nan, nan, nan])
+
+
+def _bits(x, low, count):
+    return (x >> _U(low)) & _U((1 << count) - 1)
+
+
+_LANE_NUMBER = _LANES.astype(np.uint64)
+_WRITERS_OPS = {
+    "v_cvt_f32_ubyte2 v5, v2": lambda a, b: _bits(a, 16, 8).astype(np.float32).view(np.uint32),
+    "v_ffbh_u32 v5, v2": lambda a, b: [32 - int(x).bit_length() if x else -1 for x in a],
+    "v_ffbl_b32 v5, v2": lambda a, b: [(int(x) & -int(x)).bit_length() - 1 for x in a],
+    "v_bcnt_u32_b32 v5, v2, v3": lambda a, b: [
+        int(x).bit_count() + int(y) for x, y in zip(a, b, strict=True)
+    ],
+    "v_mbcnt_lo_u32_b32 v5, v2, v3": lambda a, b: [
+        (int(x) & ((1 << min(n, 32)) - 1)).bit_count() + int(y)
+        for n, (x, y) in enumerate(zip(a, b, strict=True))
+    ],
+    "v_mbcnt_hi_u32_b32 v5, v2, v3": lambda a, b: [
+        (int(x) & ((1 << max(n - 32, 0)) - 1)).bit_count() + int(y)
+        for n, (x, y) in enumerate(zip(a, b, strict=True))
+    ],
+    "v_alignbyte_b32 v5, v2, v3, 3": lambda a, b: ((a << _U(32)) | b) >> _U(24),
+    "v_bfe_i32 v5, v2, 4, 8": lambda a, b: [((int(x) >> 4 & 255) ^ 128) - 128 for x in a],
+    "v_med3_i32 v5, v2, v3, 0": lambda a, b: [
+        sorted((np.int32(np.uint32(x)), np.int32(np.uint32(y)), np.int32(0)))[1]
+        for x, y in zip(a, b, strict=True)
+    ],
+    "ds_swizzle_b32 v5, v2 offset:swizzle(QUAD_PERM,1,0,3,2)\n  s_waitcnt lgkmcnt(0)": (
+        lambda a, b: a[_LANES ^ 1]
+    ),
+    "ds_swizzle_b32 v5, v2 offset:swizzle(SWAP,16)\n  s_waitcnt lgkmcnt(0)": (
+        lambda a, b: a[_LANES ^ 16]
+    ),
+    "v_mbcnt_lo_u32_b32 v4, -1, 0\n  v_mbcnt_hi_u32_b32 v4, -1, v4\n  v_xor_b32 v4, 63, v4\n"
+    "  v_lshlrev_b32 v4, 2, v4\n  ds_permute_b32 v5, v4, v2\n  s_waitcnt lgkmcnt(0)": (
+        lambda a, b: a[63 - _LANES]
+    ),
+    "v_mov_b32 v5, v3\n  v_swap_b32 v5, v2": lambda a, b: a,
+}
+
+
+@pytest.mark.parametrize("text", _WRITERS_OPS)
+def test_what_norms_and_rotations_are_written_in(text):
+    data = _RNG.integers(0, 1 << 32, (2, 64), dtype=np.uint32)
+    data[0, :3] = [0, 1, 0x80000000]
+    data[1] >>= np.uint32(1) if "med3" in text else np.uint32(0)
+    found = _run(text, data)[0]
+    right = _WRITERS_OPS[text](*data.astype(np.uint64))
+    np.testing.assert_array_equal(found, np.array([int(x) & 0xFFFFFFFF for x in right], np.uint32))
+
+
+@np.errstate(all="ignore")
+def test_med3_fmac_fract_and_class_of_floats():
+    data = _floats(3)
+    a, b, c = data
+    found = _run("v_med3_f32 v5, v2, v3, v4", data)[0].view(np.float32)
+    least = np.fmin(np.fmin(a, b), c)  # with a NaN among them the guide asks for min3
+    middle = np.sort(data, axis=0)[1]
+    right = np.where(np.isnan(data).any(axis=0), least, middle)
+    np.testing.assert_array_equal(found, right)
+    found = _run("v_mov_b32 v5, v4\n  v_fmac_f32 v5, v2, v3", data)[0].view(np.float32)
+    exact = a.astype(np.longdouble) * b + c
+    np.testing.assert_array_equal(found, exact.astype(np.float32))
+    found = _run("v_fract_f32 v5, v2", data)[0].view(np.float32)
+    right = np.minimum(a - np.floor(a), np.float32(1 - 2.0**-24))
+    np.testing.assert_array_equal(found, right)
+    text = "v_cmp_class_f32 vcc, v2, v3\n  s_nop 4\n  v_cndmask_b32 v5, 0, 1, vcc"
+    chosen = np.stack([a, np.full(64, 0x3, np.uint32).view(np.float32)])
+    np.testing.assert_array_equal(_run(text, chosen)[0], np.isnan(a))

@@ -556,7 +556,7 @@ def test_findings_of_workgroups_are_merged():
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        ("v_sin_f32 v1, v0", "v_sin_f32 (at 0x"),
+        ("v_frexp_mant_f32 v1, v0", "v_frexp_mant_f32 (at 0x"),
         ("v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:19], v[24:31], v[0:15] cbsz:4", "cbsz:4"),
         ("v_add_f32_sdwa v1, -v0, v0 src0_sel:WORD_1", "SDWA"),
         ("s_setpc_b64 s[4:5]", "s_setpc_b64"),

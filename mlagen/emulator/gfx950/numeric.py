@@ -47,6 +47,33 @@ def log2_f32(x: float) -> float:
 
 
 @compiled
+def sin_of_half_turns(halves: float) -> float:
+    """sin(pi halves), in double precision; whole half turns are taken off exactly."""
+    whole = np.floor(halves + 0.5)
+    value = math.sin(math.pi * (halves - whole))
+    return -value if int64(whole) & 1 else value
+
+
+@compiled
+def sin_of_turns(x: float) -> float:
+    """sin(2 pi x); 0 where |x| is above 256 (CDNA4 ISA guide, V_SIN_F32), NaN of infinity."""
+    if x >= -256.0 and x <= 256.0:
+        return float32(sin_of_half_turns(2.0 * float64(x)))
+    return float32(0.0 * float64(x))
+
+
+@compiled
+def cos_of_turns(x: float) -> float:
+    """cos(2 pi x); 1 where |x| is above 256 (CDNA4 ISA guide, V_COS_F32), NaN of infinity.
+
+    It is sin a quarter of a turn on.
+    """
+    if x >= -256.0 and x <= 256.0:
+        return float32(sin_of_half_turns(2.0 * float64(x) + 0.5))
+    return float32(0.0 * float64(x) + 1.0)
+
+
+@compiled
 def bf16_of(bits: int) -> int:
     """Round f32 bits to bf16, to nearest even; a NaN stays one (made quiet)."""
     if (bits & 0x7FFFFFFF) > 0x7F800000:

@@ -26,7 +26,7 @@ from typing import Final
     # By a lane mask.
     V_CNDMASK_B32,
     # f32, lane by lane.
-    V_LOG_F32, V_RSQ_F32, V_FRACT_F32, V_MED3_F32, V_LDEXP_F32,
+    V_LOG_F32, V_RSQ_F32, V_SIN_F32, V_COS_F32, V_FRACT_F32, V_MED3_F32, V_LDEXP_F32,
     # Integers, lane by lane.
     V_BITOP3_B32, V_BITOP3_B16, V_BFE_I32, V_ALIGNBIT_B32, V_ALIGNBYTE_B32, V_MBCNT_LO, V_MBCNT_HI,
     V_BCNT_U32_B32, V_BFREV_B32, V_FFBH_U32, V_FFBL_B32,
@@ -37,7 +37,7 @@ from typing import Final
     V_CVT_PKRTZ_F16_F32, V_CVT_F32_FP8, V_CVT_F32_BF8, V_CVT_SCALEF32_PK_BF16_FP8,
     # These, like V_CVT_PK_FP8_F32, write a half and keep the other.
     V_CVT_PK_BF8_F32, V_CVT_SCALEF32_PK_FP8_F32, V_CVT_SCALEF32_PK_BF8_F32,
-) = range(111)  # fmt: skip
+) = range(113)  # fmt: skip
 
 # Scalar operations.
 (

@@ -34,7 +34,7 @@ class Opcode:
 
 _FLOAT_OPS = frozenset(
     words(
-        "fract trunc ceil rndne floor exp log rcp rsq sqrt add sub subrev mul fma fmac max "
+        "fract trunc ceil rndne floor exp log rcp rsq sqrt sin cos add sub subrev mul fma fmac max "
         "min max3 min3 med3 ldexp div_scale div_fmas div_fixup"
     )
 )

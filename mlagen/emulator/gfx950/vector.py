@@ -22,6 +22,7 @@ from mlagen.emulator.gfx950.lanes import (
 from mlagen.emulator.gfx950.layout import POISON
 from mlagen.emulator.gfx950.numeric import (
     bf16_of,
+    cos_of_turns,
     count_bits,
     e4m3_of,
     e5m2_of,
@@ -42,6 +43,7 @@ from mlagen.emulator.gfx950.numeric import (
     scaled_by,
     signed16,
     signed32,
+    sin_of_turns,
     u32_of_f32,
 )
 from mlagen.emulator.native.compiling import compiled
@@ -81,8 +83,8 @@ def write_f32(row: int, lane: int, value: float, keep: int) -> None:
 
 @compiled
 def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
-    """f32 arithmetic lane by lane; log and rsq flush denormals always (ISA guide)."""
-    if op == o.V_LOG_F32 or op == o.V_RSQ_F32:
+    """f32 arithmetic lane by lane; the transcendental unit's flush denormals always (ISA guide)."""
+    if op >= o.V_LOG_F32 and op <= o.V_COS_F32:
         keep = FLUSH
     for i in range(64):
         x = read_f32(a, i, keep)
@@ -90,6 +92,10 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
             value = log2_f32(x)
         elif op == o.V_RSQ_F32:
             value = float32(1.0 / math.sqrt(float64(x)))
+        elif op == o.V_SIN_F32:
+            value = sin_of_turns(x)
+        elif op == o.V_COS_F32:
+            value = cos_of_turns(x)
         elif op == o.V_FRACT_F32:
             value = float32(x - np.floor(x))
             if value == value:

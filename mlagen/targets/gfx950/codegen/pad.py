@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.codegen import dpp
 from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind, mask
 from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout
@@ -42,13 +43,15 @@ def hazard_info(x: Instruction) -> HazardInfo:
         kind = Kind.PERMLANE
     elif x.mnemonic.startswith("v_read"):
         kind = Kind.READLANE
-    elif x.mnemonic == "v_cvt_pk_fp8_f32":
+    elif x.mnemonic == "v_writelane_b32":
+        kind = Kind.WRITELANE
+    elif x.mnemonic in ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32"):
         kind = Kind.CONVERT_PART
         if "op_sel:[0,0,1]" in x.text:
             kind |= Kind.PARTIAL
-    wide_store = x.mnemonic in ("buffer_store_dwordx3", "buffer_store_dwordx4")
-    # A scalar offset register gives a buffer store the cycle it needs to read its data.
-    store = x.operands[0] if wide_store and not x.operands[3] else ()
+    if x.pipe in ("vector", "transcendental") and dpp.has_control(x.text):
+        kind |= Kind.DPP
+    by_lane = x.mnemonic in ("v_readlane_b32", "v_writelane_b32")
     matrix = x.pipe == "matrix"
     return HazardInfo(
         kind,
@@ -58,10 +61,21 @@ def hazard_info(x: Instruction) -> HazardInfo:
         vgpr_writes=_vector(x.writes),
         src_ab=_vector(x.operands[1] + x.operands[2]) if matrix else 0,
         src_c=_vector(x.operands[3]) if matrix else 0,
-        store_data=_vector(store),
+        store_data=_vector(_wide_store(x)),
         sgpr_reads=_scalar(x.reads),
         sgpr_writes=_scalar(x.writes),
+        lane_select=_scalar(x.operands[2]) if by_lane else 0,
     )
+
+
+def _wide_store(x: Instruction) -> tuple[int, ...]:
+    """The data of a store of three or four dwords, unless nothing is required of it."""
+    if x.mnemonic.startswith("global_store_dwordx"):
+        return x.operands[1] if x.mnemonic[-1] in "34" else ()
+    if x.mnemonic in ("buffer_store_dwordx3", "buffer_store_dwordx4"):
+        # A scalar offset register gives a buffer store the cycle it needs to read its data.
+        return () if x.operands[3] else x.operands[0]
+    return ()
 
 
 def pad(layout: Layout) -> int:
