@@ -231,13 +231,14 @@ def view_from_text(kernel: str, texts: BuildTexts) -> ScheduleView:
     return view_schedule(function, problem, chosen, texts.templates)
 
 
-def keep(artifact: Artifact, directory: Path | str | None) -> Path:
-    """Writes the artifact into `directory`, or into the store when there is none."""
+def keep(artifact: Artifact, directory: Path | str | None, *, force: bool = False) -> Path:
+    """Writes the artifact into `directory`, or into the store when there is none. `force`: over
+    files that mlagen did not make, too."""
     from mlagen import env
     from mlagen.artifact import ArtifactStore, write_artifact
 
     if directory is not None:
-        return write_artifact(artifact, directory)
+        return write_artifact(artifact, directory, force=force)
     return ArtifactStore(env.artifacts_dir()).put(artifact)
 
 

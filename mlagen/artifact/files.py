@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
-from mlagen.disk import exists, read_file, write_files
+from mlagen.disk import exists, read_file, require_own, write_files
 from mlagen.errors import BinaryError, ConfigError, MissingError, OtherVersionError
 from mlagen.untrusted import decode_json
 
@@ -89,10 +89,11 @@ def decode_manifest(data: bytes, *, name: str = MANIFEST) -> Manifest:
     return manifest
 
 
-def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
+def write_artifact(artifact: Artifact, directory: Path | str, *, force: bool = False) -> Path:
     """Writes the three files into `directory` and returns it.
 
-    All or none are written (`mlagen.disk`); the manifest gets its name last. WriteError.
+    All or none are written (`mlagen.disk`); the manifest gets its name last. An artifact that is
+    there is replaced, files of others only by `force`. WriteError.
     """
     target = Path(directory)
     manifest = artifact.manifest
@@ -103,11 +104,17 @@ def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
         if sha256(data) != digest:
             raise ConfigError(f"the manifest's {what}_sha256 is not that of the {what}")
     code_name, text_name = file_names(manifest.target)
+    # The text comes first: a write that was killed leaves what tells whose the code beside it is.
     payloads = {
-        code_name: artifact.code,
         text_name: artifact.text.encode(),
+        code_name: artifact.code,
         MANIFEST: encode_manifest(manifest),
     }
+    if not force:
+        for name in (MANIFEST, text_name):
+            require_own(target / name)
+        if not any(exists(target / name) for name in (MANIFEST, text_name)):
+            require_own(target / code_name)
     write_files(target, payloads)
     return target
 

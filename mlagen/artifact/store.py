@@ -28,7 +28,7 @@ class ArtifactStore:
 
     def put(self, artifact: Artifact) -> Path:
         """Writes the artifact under its key and returns its directory."""
-        return write_artifact(artifact, self.path(artifact.key))
+        return write_artifact(artifact, self.path(artifact.key), force=True)
 
     def get(self, key: str) -> Artifact:
         """The artifact of `key`. MissingError: not stored; BinaryError: damaged or misplaced."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from mlagen.disk import MARK
 from mlagen.errors import required
 
 
@@ -17,5 +18,6 @@ def new_figure(**options: Any) -> Any:
 def drawn(figure: Any, suffix: str, **options: Any) -> bytes:
     """The figure as a file of the kind that `suffix` names: ".png", ".svg", ".pdf"."""
     data = io.BytesIO()
-    figure.savefig(data, format=suffix.removeprefix("."), **options)
+    maker = "Software" if suffix == ".png" else "Creator"
+    figure.savefig(data, format=suffix.removeprefix("."), metadata={maker: MARK}, **options)
     return data.getvalue()

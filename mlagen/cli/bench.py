@@ -6,6 +6,7 @@ import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError, WrongResultError
@@ -38,6 +39,7 @@ from mlagen.request import BuildTexts
     metavar="FILE.png",
     help="Draw the report, too (.svg, .pdf).",
 )
+@force_option
 @json_option
 def command(
     kernel: str,

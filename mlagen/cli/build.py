@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import build_options, json_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 from mlagen.errors import ConfigError
@@ -23,6 +24,7 @@ from mlagen.request import BuildTexts
 @click.option(
     "-o", "--out", type=OUT_FOLDER, metavar="DIR", help="Write here instead of into the store."
 )
+@force_option
 @json_option
 def command(
     kernel: str,
@@ -58,7 +60,7 @@ def command(
         if shapes:
             raise ConfigError("--shape goes with --tuned")
         artifact = built(kernel, texts)
-    directory = keep(artifact, out)
+    directory = keep(artifact, out, force=forced())
     if as_json:
         print_json("build", build_summary(artifact, directory))
     else:

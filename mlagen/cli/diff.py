@@ -7,6 +7,7 @@ import click
 from mlagen.cli.options import json_option
 from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 
@@ -19,6 +20,7 @@ from mlagen.cli.types import NAME, OUT_FILE
 @click.option("--all", "everything", is_flag=True, help="Also each thing that is equal.")
 @click.option("--html", "page", type=OUT_FILE, metavar="FILE", help="Write a page to look at.")
 @seconds_option
+@force_option
 @json_option
 def command(
     a: str,

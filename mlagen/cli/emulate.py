@@ -12,6 +12,7 @@ import click
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options, seed_option
 from mlagen.cli.progress import Progress, progress_bar
+from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.text import read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max", "shown", type=COUNT, default=10, show_default=True, help="Findings spelled out."
 )
+@force_option
 @json_option
 def command(
     file: str,
@@ -122,6 +124,7 @@ def command(
                 write=True,
                 allow_outside=allow_outside,
                 max_memory=max_memory or MAX_MEMORY,
+                force=forced(),
             ),
             progress=progress,
             executed=executed,

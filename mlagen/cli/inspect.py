@@ -9,6 +9,7 @@ import click
 from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError
@@ -27,6 +28,7 @@ from mlagen.inspect.tables import Table
 )
 @click.option("--html", "page", type=OUT_FILE, metavar="FILE", help="Write a page to look at.")
 @seconds_option
+@force_option
 @json_option
 def command(
     subject: str,

@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
@@ -57,6 +58,7 @@ JUDGES = ("emulator", "audit")
     metavar="DIR",
     help="Write the report and the missed mutants here.",
 )
+@force_option
 @json_option
 def command(
     kernel: str,
@@ -93,10 +95,12 @@ def command(
     if out is not None:
         from pathlib import Path
 
-        from mlagen.disk import write_files
+        from mlagen.disk import require_own, write_files
 
-        missed = missed_files(text, suffix, report)
-        write_files(Path(out), {**missed, "mutate.json": told})
+        files = {**missed_files(text, suffix, report), "mutate.json": told}
+        for name in () if forced() else files:
+            require_own(Path(out) / name)
+        write_files(Path(out), files)
     if as_json:
         click.echo(told)
     else:

@@ -10,6 +10,7 @@ import click
 from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options
 from mlagen.cli.progress import ProgressBar, progress_bar
+from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE
 from mlagen.disk import exists
@@ -67,6 +68,7 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 )
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", type=COUNT, default=12, show_default=True, help="Stalls spelled out.")
+@force_option
 @json_option
 def command(
     path: str | None,

@@ -13,6 +13,7 @@ import click
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option, seed_option
 from mlagen.cli.progress import progress_bar
+from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE, Amount
 from mlagen.disk import checked_output
@@ -218,6 +219,7 @@ def _show_study(store: Store, study: str, lines: int, as_json: bool) -> None:
 @click.argument("studies", nargs=-1, metavar="[STUDY]..")
 @click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE.json",
               help="Winners of other questions that it holds stay.")  # fmt: skip
+@force_option
 @store_option
 def export(studies: tuple[str, ...], out: str, store_path: str | None) -> None:
     """Write confirmed winners, of all studies or of those named, as a file to review."""
@@ -246,6 +248,7 @@ def import_(path: str, store_path: str | None) -> None:
 @click.option(
     "-o", "--out", type=OUT_FILE, required=True, metavar="FILE.html|FILE.png", help="What to write."
 )
+@force_option
 @store_option
 def plot(study: str, out: str, store_path: str | None) -> None:
     """Best so far, what mattered, predicted against measured."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from mlagen.disk import checked_output
+from mlagen.cli.replacing import forced
+from mlagen.disk import checked_output, require_own
 
 
 class _Name(click.ParamType):
@@ -22,7 +23,8 @@ class _Name(click.ParamType):
 
 
 class _Output(click.ParamType):
-    """A file or folder to be written; refused where that can be known not to work."""
+    """A file or folder to be written; refused where that can be known not to work, and where a
+    file lies that mlagen did not make, unless `--force` is given."""
 
     name = "output"
 
@@ -32,7 +34,10 @@ class _Output(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value:
             self.fail(f"'' names no {'folder' if self.folder else 'file'}", param, ctx)
-        return str(checked_output(value, folder=self.folder))
+        path = checked_output(value, folder=self.folder)
+        if not self.folder and not forced():
+            require_own(path)
+        return str(path)
 
 
 class Amount(click.FloatRange):

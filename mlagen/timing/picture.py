@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from mlagen.disk import write_file
+from mlagen.disk import MARK, write_file
 from mlagen.pages import PALETTE, shades
 from mlagen.pages.style import SHADES
 from mlagen.timing.events import Event, events, source_of
@@ -114,6 +114,7 @@ def _picture(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" '
         f'width="{_WIDTH}" role="img" aria-label="{escape(title)}">\n'
+        f"<!-- {MARK} -->\n"
         f"<style>\n{shades()}{_CSS}</style>\n{body}\n</svg>\n"
     )
 

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from mlagen.disk import write_file
+from mlagen.disk import MARK, write_file
 from mlagen.pages import legend, style
 from mlagen.timing.events import Event, events, source_of
 from mlagen.timing.model import Place
@@ -42,7 +42,7 @@ def write_trace(
             "dur": event.cycles, "name": text.partition(" ")[0], "cat": event.unit,
             "args": {"instruction": text},
         })  # fmt: skip
-    trace = {"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}
+    trace = {"otherData": {"made": MARK, "unit": "1 us is 1 cycle"}, "traceEvents": rows}
     write_file(path, json.dumps(trace).encode())
     return len(found)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.bench.figure import drawn, new_figure
-from mlagen.disk import write_file
+from mlagen.disk import MARK, write_file
 from mlagen.errors import ConfigError
 from mlagen.pages import PAGE, PALETTE, style
 from mlagen.tune.importance import importance
@@ -144,6 +144,7 @@ def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
         drawing = drawing.replace(colour, f"var(--{name})")  # as light or dark as the page
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="generator" content="{MARK}">'
         f"<title>{title}</title><style>{style()}svg {{ max-width: 100%; height: auto; }}</style>"
         f"</head><body><main><h1>{title}</h1><p>{len(trials)} variants: {verdicts_text(trials)}"
         f"</p>{drawing}"

@@ -269,11 +269,22 @@ def save(array: np.ndarray, path: Path) -> None:
 
     WriteError when the file cannot be written.
     """
-    plain = array
-    if array.dtype == ml_dtypes.bfloat16:
-        plain = array.view(np.uint16)
-    elif array.dtype in (DTYPES["e4m3"], DTYPES["e5m2"]):
-        plain = array.view(np.uint8)
     data = io.BytesIO()
-    np.save(data, plain)
+    np.save(data, _plain(array))
     write_file(path, data.getbuffer())
+
+
+def npy_header(array: np.ndarray) -> bytes:
+    """What a .npy file of such an array begins with."""
+    data = io.BytesIO()
+    fields = np.lib.format.header_data_from_array_1_0(_plain(array))
+    np.lib.format.write_array_header_1_0(data, fields)
+    return data.getvalue()
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    if array.dtype == ml_dtypes.bfloat16:
+        return array.view(np.uint16)
+    if array.dtype in (DTYPES["e4m3"], DTYPES["e5m2"]):
+        return array.view(np.uint8)
+    return array

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mlagen.binary import CodeObject, KernelCode, load_code_object
-from mlagen.disk import checked_output
+from mlagen.disk import checked_output, require_own
 from mlagen.emulator.api import emulate
 from mlagen.emulator.buffer import Buffer, Triple
 from mlagen.emulator.launch import Argument, EmulationResult, Launch, Settings
@@ -18,6 +18,7 @@ from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,
     inside,
+    npy_header,
     prepare_buffer,
     report_output,
     save,
@@ -63,13 +64,16 @@ class Files:
 
     With `write` the outputs that the launch file names are written when the kernel has run, each
     whole or not at all, `out` standing for the file's folder. The file's paths stay in its folder,
-    those of outputs in `out`, unless `allow_outside`. `max_memory`: bytes of all its buffers.
+    those of outputs in `out`, unless `allow_outside`. `max_memory`: bytes of all its buffers. An
+    output replaces a file that another run may have written, an array of its type and shape; others
+    with `force` only.
     """
 
     out: str | Path | None = None
     write: bool = False
     allow_outside: bool = False
     max_memory: int = MAX_MEMORY
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ def run_launch(
     for path in paths.values() if files.write else ():
         checked_output(path)
     buffers = _prepared(launch, files)
+    for name, path in paths.items() if files.write and not files.force else ():
+        require_own(path, like=npy_header(buffers[name].array))
     asked = Launch(
         launch.grid,
         launch.block,
