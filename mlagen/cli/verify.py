@@ -128,7 +128,10 @@ def _prove_again(
     with progress_bar("building again, with its proof"):
         found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)
     if as_json:
-        print_json("prove_again", {"artifact": path, "proved": found.proved, **asdict(found)})
+        print_json(
+            "prove_again",
+            {"artifact": path, "proved": found.proved, "same": found.same, **asdict(found)},
+        )
     else:
         print_facts([("artifact", path), *found.facts()])
     if error := found.error():

@@ -24,7 +24,8 @@ class Effect:
 @dataclass(frozen=True, slots=True)
 class Done:
     """An operation that is done: `key` for tile `tile` (None: of no tile). `text` and `line`: how
-    the schedule writes it, and where; `cluster`: in which row."""
+    the schedule writes it, and where; `cluster`: in which row. `hint`: the plain loop need not do
+    it, and nothing may take what it writes."""
 
     key: str
     tile: int | None
@@ -32,6 +33,7 @@ class Done:
     text: str
     line: int
     cluster: str = ""
+    hint: bool = False
 
     @property
     def name(self) -> tuple[str, int | None]:
@@ -59,12 +61,13 @@ def differences(
 ) -> list[Difference]:
     """How a program differs from its plain loop, most telling first. `live`: storages that must
     also end with the same values, because something that follows reads them."""
-    found = _counted(program, plain)
+    asked = [done for done in program if not done.hint]
+    found = _counted(asked, plain)
     if found:
         return found
     wanted, plain_end = _followed(plain)
     taken, end = _followed(program)
-    for done in program:
+    for done in asked:
         found += _value(done, taken[done.name], wanted[done.name])
     if not found and program:
         ends = ({storage: held.get(storage) for storage in live} for held in (end, plain_end))

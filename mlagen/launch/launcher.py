@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlagen.emulator import EmulationResult
 
 _LOG = logging.getLogger("mlagen.launch")
-_TOLD: set[str] = set()  # texts of kernels of which a launch said that they are ordered only
+_TOLD: set[str] = set()  # digests of texts that were said to be ordered only
 
 Scalar = np.uint32 | np.int32 | np.float32
 
@@ -67,15 +67,20 @@ class Launcher(Protocol):
         ...
 
 
+def say_if_ordered(manifest: Manifest) -> None:
+    """Logs, once a kernel, that nothing compared what it computes."""
+    if manifest.proof.status == "ordered" and manifest.text_sha256 not in _TOLD:
+        _TOLD.add(manifest.text_sha256)
+        _LOG.warning("%s is %s", manifest.kernel, manifest.proof.verdict())
+
+
 def require_proof(manifest: Manifest) -> None:
     """Raises LaunchRefused for an artifact whose proof was overridden.
 
     One that is ordered is launched: no access of it can race, and what it computes its author
     answers for, as of any kernel. That nothing compared it is logged, once a kernel.
     """
-    if manifest.proof.status == "ordered" and manifest.text_sha256 not in _TOLD:
-        _TOLD.add(manifest.text_sha256)
-        _LOG.warning("%s is %s", manifest.kernel, manifest.proof.verdict())
+    say_if_ordered(manifest)
     if not manifest.proof.launchable:
         reasons = "".join(f"\n  {reason}" for reason in manifest.proof.reasons)
         raise LaunchRefused(

@@ -21,6 +21,7 @@ from mlagen.errors import (
     ScheduleError,
     WrongResultError,
 )
+from mlagen.launch.launcher import say_if_ordered
 from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_target
 from mlagen.targets.registry import MODELLED
 from mlagen.tune.space import Space, interface, space_of
@@ -63,6 +64,7 @@ def describe(
     space = space_of(schedule, problem, limits)
     fields = plain_fields(problem)
     artifact = build_artifact(kernel, fields, space.default, target=schedule.target)
+    say_if_ordered(artifact.manifest)  # then verifying alone judges the variants
     shape, device = _call(artifact, shapes, cost)
     question = Question(kernel, schedule.name, schedule.target, type(problem).__name__,
                         fields, shape, cost, device)  # fmt: skip

@@ -247,9 +247,10 @@ class _Flow:
             op = event.op
             if name not in roles or op is None or op.name in WAITS or event.meeting:
                 continue
-            if op.key in plain.hints:
-                continue
             role, item = self.roles[name], event.item
+            if op.key in plain.hints:
+                yield self._hint(role, op)
+                continue
             if op.ahead == "seeks":
                 item = sought[id(op)] = sought.get(id(op), -1) + 1
             first = event.tile == way.line.starts[min(item, len(way.line.counts) - 1)]
@@ -281,6 +282,11 @@ class _Flow:
         if plain.seeks and line.counts[-1]:  # looked for after the last one
             past = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
             yield from around(plain.seeks, past, len(line.counts), "tiles")
+
+    def _hint(self, role: _Role, op: Operation) -> Done:
+        """A hint: what it writes in registers. In SMEM it says where something stands, no more."""
+        key, text, _ = role.told[id(op)]
+        return Done(key, None, self.touches.registers(role.name, op), text, op.line, hint=True)
 
     def _done(self, role: _Role, op: Operation, place: int, item: int, *, first: bool) -> Done:
         known = (id(op), place, item, first)

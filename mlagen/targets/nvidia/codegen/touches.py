@@ -4,6 +4,7 @@ and what lies in SMEM, as the operation declares it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from math import lcm
 
@@ -20,6 +21,12 @@ LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of 
 # What no operation writes.
 OWN = ("%i", "%last", "%smem", "%tmem", "%thread", "%warp", "%lane")
 RANK = "%rank"  # nor this, of a CTA pair
+
+# Instructions after which memory, a barrier or an accumulator is another (PTX ISA, chapter 9.7).
+_LEAVES = re.compile(
+    r"\s*(@!?%\w+\s+)?(st|red|atom|cp|mbarrier|barrier|bar|wgmma|tcgen05|stmatrix|multimem|mma|"
+    r"griddepcontrol|call)\b"
+)
 
 NOTHING = Effect(frozenset(), frozenset())
 
@@ -61,6 +68,13 @@ class Touches:
             self._whole[key] = self._with_smem(role, printed, place)
         return self._whole[key]
 
+    def registers(self, role: str, op: Operation) -> Effect:
+        """What an operation does to the registers of its role."""
+        printed = self._at.get((id(op), False)) or self._at.get((id(op), True))
+        effect = NOTHING if printed is None else self._registers[id(printed)]
+        return Effect(*(frozenset((role, name) for name in names)
+                        for names in (effect.reads, effect.writes, effect.may)))  # fmt: skip
+
     def _read(self, texts: Mapping[Printed, tuple[str, ...]]) -> None:
         """Raises Refused."""
         registers = self.schedule.registers
@@ -91,6 +105,8 @@ class Touches:
                     "tensor-wait", op, f"ends with a {left} in flight: tcgen05.wait::{left[-2:]} "
                     "must follow it, since the proof takes for done what an operation does itself"
                 )  # fmt: skip
+            if wrong := self._no_hint(op, text):
+                raise Refused("hint", op, wrong)
             if wrong := self._no_copy(op, text):
                 raise Refused("tensor-operand", op, wrong)
             if text not in by_text:
@@ -117,6 +133,17 @@ class Touches:
                 )  # fmt: skip
             self.counts[id(printed)] = (effect.reads & counts, written & counts)
             self._registers[id(printed)] = _only(effect, declared)
+
+    def _no_hint(self, op: Operation, text: tuple[str, ...]) -> str:
+        """What is wrong with an operation that the kernel calls a hint: the plain loop need not do
+        it, so it may leave nothing behind."""
+        plain = self.schedule.plain
+        if plain is None or op.key not in plain.hints:
+            return ""
+        if op.access is not None:
+            return f"is called a hint, and does {op}: a hint leaves nothing behind"
+        left = next((line for line in text if _LEAVES.match(line) and "prefetch" not in line), None)
+        return f"is called a hint, and has `{left.strip()}`" if left is not None else ""
 
     def _no_copy(self, op: Operation, text: tuple[str, ...]) -> str:
         """What is wrong with an operation that fills an operand in TMEM: the proof takes it for a
