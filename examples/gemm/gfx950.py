@@ -14,10 +14,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemm.problem import BF16, FAR, GemmConfig, Tiles
-from mlagen.dsl import Access, Binding, Operation, PlainOrder, Signature, Tile, Value, bind, record
+from mlagen.dsl import (
+    Access,
+    Binding,
+    Operation,
+    PlainOrder,
+    Signature,
+    Tile,
+    Value,
+    bind,
+    exactly,
+    record,
+)
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.dsl import Entry, Reads, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import Entry, Reads, Regs, Ring, Space, laid_out
 from mlagen.targets.gfx950.dsl.layout import BitMap
 
 # v_mfma_f32_32x32x16_bf16 (CDNA4 ISA guide, matrix instruction layouts), lane l: operands row
@@ -25,6 +36,7 @@ from mlagen.targets.gfx950.dsl.layout import BitMap
 # + 4 * (l / 32) + r % 4.
 BLOCK = 32
 STEP = 16
+READ = 16  # bytes that a lane reads at once
 WAVES_M, WAVES_N = 2, 4
 WAVES = WAVES_M * WAVES_N
 THREADS = 64 * WAVES
@@ -48,7 +60,7 @@ def reads(tile: Tiles, rows: int, operand: str) -> Reads:
     fragments = [
         fragment(step, block) for step in range(tile.k // STEP) for block in range(mine // BLOCK)
     ]
-    return Reads(fragments, 16, f"{operand}, rows x K, read by ds_read_b128", THREADS)
+    return Reads(fragments, READ, f"{operand}, rows x K, read by ds_read_b128", THREADS)
 
 
 class Gemm:
@@ -62,8 +74,17 @@ class Gemm:
         self.rings = {ring.name: ring for ring in rings}
         self.blocks_m = tile.m // 2 // WAVES_M // BLOCK  # of a half, a wave
         self.blocks_n = tile.n // WAVES_N // BLOCK  # a wave
-        self.fragments = {name: s.registers[name].regs() for name in self.rings}
-        self.sums = s.registers["C"]
+        # What operations touch of the schedule's rings and register tiles.
+        for ring, rows in zip(rings, (tile.m // 2, tile.m // 2, tile.n), strict=True):
+            laid_out(ring, [(rows, BF16 * tile.k)], waves=WAVES, width=READ)
+        self.fragments = {
+            name: s.registers.taken(
+                name, exactly("registers", ring.whole_tile[1], "a wave's part of a tile")
+            ).regs()
+            for name, ring in self.rings.items()
+        }
+        sums = tile.m * tile.n // THREADS
+        self.sums = s.registers.taken("C", exactly("registers", sums, "sums of a lane"))
         self.source = self._one(s, "SRC", "byte offset this lane fetches of each tile")
         self.column = self._one(s, "COL", "byte of K in a tile that this lane fetches")
         self.row_offset = self._one(s, "ROW", "byte offset of this lane's row of C, 4 * half on")

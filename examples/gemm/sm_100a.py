@@ -20,12 +20,22 @@ from mlagen.dsl import (
     Value,
     bind,
     by,
+    exactly,
     record,
+    touched,
 )
 from mlagen.dsl.signature import TensorMap, pack
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import (
+    Pipeline,
+    PipelineSpace,
+    TmemRegion,
+    WarpRole,
+    filled,
+    tiles_of,
+)
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
+LOADED = (8, 16, 32, 64, 128)  # columns of C that a thread may load at once
 # Of a K-major operand in the 128-byte swizzle: 8 rows are 1024 bytes.
 K_MAJOR = hex(matrix_descriptor(leading=16, stride=1024))
 
@@ -41,7 +51,13 @@ class TensorGemm:
         self.producer, self.out = producer, out
         self.ctas = ctas
         self.product = Product(ctas * tile.m, tile.n, cta_group=2 if ctas == 2 else 1)
-        self.acc = s.names("acc")
+        # What operations touch of the schedule's tiles, region and registers.
+        a, b = feed.tiles
+        tiles_of("A", [a], 1, rows=tile.m)
+        tiles_of("B", [b], 1, rows=tile.n // ctas)
+        filled(feed, threads=0)
+        touched(c, exactly("columns", tile.n, "a sum each"))
+        self.acc = s.names("acc", exactly("registers", LOADED, "columns of a load"))
         self.column = s.named("kcol", ".b32", 1, "column of the next tile")[0]
         self.maps = s.named("map", ".b64", 2, "tensor maps of a and b")
         self.row, self.col = s.named("origin", ".b32", 2, "first row and column of this block")

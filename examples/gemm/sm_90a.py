@@ -20,11 +20,12 @@ from mlagen.dsl import (
     Value,
     bind,
     by,
+    exactly,
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.errors import ConfigError
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, filled, tiles_of
 
 ROWS = 64  # of one wgmma
 # wgmma descriptor of a K-major operand: 128-byte swizzle, 8 rows are 1024 bytes.
@@ -52,7 +53,12 @@ class PipelinedGemm:
     ) -> None:  # fmt: skip
         self.k, self.tile, self.math, self.producer, self.feed = k, tile, math, producer, feed
         self.a, self.b = feed.tiles
-        self.acc = s.names("acc")
+        # What operations touch of the schedule's tiles and registers.
+        tiles_of("A", [self.a], 1, rows=tile.m)
+        tiles_of("B", [self.b], 1, rows=tile.n)
+        filled(feed, threads=0 if producer.single else producer.threads)
+        sums = exactly("registers", tile.n // 2, "sums of a thread")
+        self.acc = s.names("acc", sums)
         self.supply: dict[str, Any] = {"maps": [], "column_of_k": "", "addresses": []}
         if producer.single:
             self.supply["column_of_k"] = s.named("kcol", ".b32", 1, "column of the next tile")[0]

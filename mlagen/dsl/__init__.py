@@ -6,6 +6,7 @@ are in `mlagen.targets.gfx950.dsl` and `mlagen.targets.nvidia.dsl`. Nothing here
 """
 
 from mlagen.dsl.builder import Cluster
+from mlagen.dsl.extents import Extent, at_least, exactly, touched
 from mlagen.dsl.function import ScheduleBase, ScheduleFunction, schedule
 from mlagen.dsl.knobs import Config, Knob, Knobs
 from mlagen.dsl.operation import Access, Binding, Interleave, Operation
@@ -20,6 +21,7 @@ __all__ = [
     "Binding",
     "Cluster",
     "Config",
+    "Extent",
     "Interleave",
     "Knob",
     "Knobs",
@@ -33,13 +35,16 @@ __all__ = [
     "Signature",
     "Tile",
     "Value",
+    "at_least",
     "bind",
     "by",
     "copy",
     "each_item",
     "epilogue",
+    "exactly",
     "prologue",
     "record",
     "schedule",
     "tiles",
+    "touched",
 ]

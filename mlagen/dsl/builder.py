@@ -110,6 +110,11 @@ def listening(builder: Builder) -> Iterator[None]:
         _current.pop()
 
 
+def listener() -> Builder | None:
+    """Who records what is called now; None outside of schedule functions."""
+    return _current[-1] if _current else None
+
+
 def current() -> Builder:
     """Who records what is called now."""
     if not _current:

@@ -70,7 +70,7 @@ def test_the_product_is_right_and_every_instruction_reached(tmp_path: Path, caps
         ),
         (
             'C = s.region("C", tile.n, producer=math.name, consumer=out.name)',
-            's.columns("S", 32, slots=1); C = None', "nobody gives them back",
+            'C = s.columns("S", tile.n, slots=1)', "nobody gives them back",
         ),
         ("slots=stages)\n    B = s", "slots=3 * stages)\n    B = s", "of 232448"),
         ('s.role("out", warpgroups=1)', 's.role("out", warps=2)', "whole warpgroups read TMEM"),

@@ -126,6 +126,10 @@ def _gemm(function: str, name: str, *calls: Call, **more: Any) -> Case:
     return Case(name, target, path, function, problem, calls, knobs=knobs, **more)
 
 
+def _plain_form(k: Any, s: Any) -> Any:
+    return streamed_form(k)
+
+
 ONE = {"num_heads": 1, "num_kv_heads": 1}
 FP8 = {"dtype": "fp8_e4m3"}
 TWO_SLOTS = {"k_slots": 2, "v_slots": 2}
@@ -202,7 +206,7 @@ CASES: tuple[Case, ...] = (
              knobs=TWO_SLOTS),
     _streamed("mha_prefill_v2 fp8", {**ONE, **FP8, "mask": "null"},
              *climbing(*range(9)), solves=MhaProblem,
-             given=((64,), lambda k, s: streamed_form(k))),
+             given=((64,), _plain_form)),
     _streamed("mla_prefill_v2 bf16", {**ONE, "mask": "null"},
              *climbing(*range(8))),
     _streamed("mla_prefill_v2 fp8", {**ONE, **FP8, "mask": "causal"},
@@ -323,7 +327,7 @@ CASES: tuple[Case, ...] = (
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
-            (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
+            (None, prefill_by_queries, True, (2, 1)), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
             (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm100 block", "in_tensor_memory", MlaSparsePrefillConfig(40),
@@ -361,9 +365,9 @@ CASES: tuple[Case, ...] = (
     _shared("mla_sparse_decode_sm90 held", "keys_in_registers", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, share=0.4),
     _shared("mla_sparse_decode_sm90 fed", "queries_as_rows", V32_WIDE,
-            (row_form(V32_WIDE), decode_by_queries, False), *SPARSE_WIDE, share=0.3),
+            (row_form(V32_WIDE), decode_by_queries, False, (2, 1)), *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 fed twice", "queries_as_rows", MODEL1_WIDE,
-            (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
+            (row_form(MODEL1_WIDE), decode_by_queries, False, (2, 1)), *SPARSE_EXTRA, share=0.3),
 )  # fmt: skip
 
 

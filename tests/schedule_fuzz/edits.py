@@ -15,6 +15,7 @@ from typing import Any
 
 import edit_choices
 import edit_clusters
+import edit_sizes
 import edit_words
 from plan import Plan
 
@@ -59,7 +60,10 @@ KINDS: dict[str, Callable[[Plan], str | None]] = {
     "interleave": edit_choices.interleave,
     "slots": edit_choices.slots,
     "knobs": edit_choices.knobs,
+    "size": edit_sizes.size,
+    "left out": edit_sizes.left_out,
 }
+SIZES = {"size": 8, "left out": 2}  # a campaign of sizes alone
 # How often a kind is drawn. The first of several edits may be any; what is refused almost always
 # need not be tried as often as what may be right or wrong.
 WEIGHTS = {
@@ -87,16 +91,18 @@ def edited(
     spoken: frozenset[int],
     knobs: Mapping[str, Any],
     choices: Mapping[str, Sequence[Any]],
+    sizes: bool = False,
 ) -> Edited:
-    """The schedule `name` of the source `text` after one to three random edits. `executed`: lines
+    """The schedule `name` of the source `text` after one to three random edits, or after one of
+    `sizes`. `executed`: lines
     that the unedited schedule runs; `spoken`: those that record an operation; `choices`: of its
     knobs."""
     rng = random.Random(seed)
     module = ast.parse(text)
     function = next(x for x in module.body if isinstance(x, ast.FunctionDef) and x.name == name)
     plan = Plan(module, function, executed, spoken, dict(knobs), choices, rng)
-    weights = WEIGHTS[target]
-    wanted = rng.choices((1, 2, 3), (75, 18, 7))[0]
+    weights = SIZES if sizes else WEIGHTS[target]
+    wanted = 1 if sizes else rng.choices((1, 2, 3), (75, 18, 7))[0]
     made: list[Edit] = []
     for _ in range(TRIES):
         kind = rng.choices([*weights], [*weights.values()])[0]

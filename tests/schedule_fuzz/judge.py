@@ -22,6 +22,7 @@ from unittest.mock import patch
 import emulated
 import hopper_texts
 from corpus import ROOT, Case
+from edit_sizes import inlined
 from edits import Edited, edited
 
 from mlagen.artifact import Artifact
@@ -36,6 +37,8 @@ MEMORY = 8 << 30  # bytes of address space of one edit's process
 FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile", "rows", "keys_from")
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
+SIZES = 1_000_000  # from this seed on, edits are of sizes alone
+SHARED = "mlagen.schedules.shared."
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
 _CODE = re.compile(r"error\[([\w-]+)\]")
@@ -76,7 +79,7 @@ def survey(case: Case, folder: Path) -> Surveyed:
         link = folder / beside.name
         if beside.name not in (case.path.name, "__pycache__", "__init__.py") and not link.exists():
             link.symlink_to(beside)
-    source = case.path.read_text()
+    source = inlined(case.path.read_text(), _shared_declarations)
     function = _function(case, folder, source)
     executed: set[int] = set()
     with _lines_of(function, executed):
@@ -105,6 +108,13 @@ def prepare(case: Case, folder: Path) -> Prepared:
     return _prepared[case.name]
 
 
+def _shared_declarations(module: str) -> str | None:
+    """The text of a module of functions that schedules share, None for one of schedules."""
+    path = ROOT / f"schedules/shared/{module.removeprefix(SHARED)}.py"
+    text = path.read_text() if module.startswith(SHARED) else "@schedule("
+    return None if "@schedule(" in text else text
+
+
 def _operations(schedule: Any) -> list[Any]:
     if hasattr(schedule, "operations"):
         return list(schedule.operations)
@@ -124,22 +134,25 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
         table = function.function
-        given = FunctionType(table.__code__, table.__globals__, table.__name__, case.given)
+        # After the problem and the space come what the case gives, then what the table leaves free.
+        free = table.__code__.co_argcount - 2 - len(case.given)
+        defaults = (*case.given, *(table.__defaults__ or ())[-free:]) if free else case.given
+        given = FunctionType(table.__code__, table.__globals__, table.__name__, defaults)
         function = dataclasses.replace(function, problem_type=case.solves, function=given)
     return function
 
 
 @contextmanager
 def _lines_of(function: ScheduleFunction, executed: set[int]) -> Iterator[None]:
-    """Adds the lines of the schedule's function that are run inside."""
-    code = function.function.__code__
+    """Adds the lines of the schedule's file that are run inside."""
+    file = function.function.__code__.co_filename
 
     def local(frame: Any, event: str, argument: Any) -> Any:
         executed.add(frame.f_lineno)
         return local
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
-        return local if frame.f_code is code else None
+        return local if frame.f_code.co_filename == file else None
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -201,14 +214,16 @@ def draw(base: Surveyed, seed: int) -> Edited:
     return edited(
         base.source, case.function, f"{case.name}:{seed}", target=case.target,
         executed=base.executed, spoken=base.spoken, knobs=case.knobs, choices=base.choices,
+        sizes=seed >= SIZES,
     )  # fmt: skip
 
 
-def different(base: Surveyed, count: int) -> list[int]:
-    """The first seeds whose edits are `count` different ones, fewer where there are no more."""
+def different(base: Surveyed, count: int, first: int = 0) -> list[int]:
+    """The seeds from `first` on whose edits are `count` different ones, fewer where there are no
+    more."""
     seen: set[tuple[str, str]] = set()
     seeds = []
-    for seed in range(EXHAUSTED * count):
+    for seed in range(first, first + EXHAUSTED * count):
         change = draw(base, seed)
         key = change.text, repr(sorted(change.knobs.items()))
         if key not in seen and change.edits:

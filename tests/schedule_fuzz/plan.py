@@ -87,6 +87,28 @@ class Plan:
 
     # ---- what can be chosen --------------------------------------------------------------------
 
+    def declarations(self) -> list[ast.AST]:
+        """All that stands outside of loops and sections in executed statements, of the function and
+        of those of the file that it calls."""
+        found: list[ast.AST] = []
+        for node in self.module.body:
+            if isinstance(node, ast.FunctionDef) and (node is self.function or self.runs(node)):
+                self._declared(node.body, found)
+        return found
+
+    def _declared(self, body: list[ast.stmt], found: list[ast.AST]) -> None:
+        for stmt in body:
+            if not self.runs(stmt) or isinstance(stmt, ast.With):
+                continue
+            if isinstance(stmt, ast.For) and called(stmt.iter) == "tiles":
+                continue
+            if isinstance(stmt, ast.For | ast.If | ast.FunctionDef):
+                found += list(ast.walk(getattr(stmt, "iter", ast.Pass())))
+                self._declared(stmt.body, found)
+                self._declared(getattr(stmt, "orelse", []), found)
+            else:
+                found += ast.walk(stmt)
+
     def words(self, *parts: str) -> list[tuple[Block, int]]:
         """Places of all words, those of `parts` ("loop", a section) alone."""
         return [

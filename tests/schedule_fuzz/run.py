@@ -28,7 +28,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
 
 from corpus import CASES, Case, named  # noqa: E402
-from judge import attempt, different, draw, prepare, survey  # noqa: E402
+from judge import SIZES, attempt, different, draw, prepare, survey  # noqa: E402
 from table import failures, summary, tables  # noqa: E402
 
 from mlagen.tune.sandbox import Sandbox, TimedOut  # noqa: E402
@@ -37,16 +37,18 @@ LIMIT = 90.0  # seconds of one edit, building and judging
 TARGETS = ("gfx950", "sm_90a", "sm_100a")
 
 
-def plan(counts: dict[str, int], cases: list[Case]) -> list[tuple[Case, int]]:
+def plan(counts: dict[str, int], cases: list[Case], first: int = 0) -> list[tuple[Case, int]]:
     """Cases and seeds of a campaign of so many edits a target, all of them different; -1 is the
-    unedited kernel."""
+    unedited kernel. `first`: the first seed."""
     found = []
     for target, count in counts.items():
         of = [case for case in cases if case.target == target]
         whole = sum(case.share for case in of)
         for case in of:
             with tempfile.TemporaryDirectory(prefix="mlagen-fuzz-") as folder:
-                seeds = different(survey(case, Path(folder)), round(count * case.share / whole))
+                seeds = different(
+                    survey(case, Path(folder)), round(count * case.share / whole), first
+                )
             found += [(case, seed) for seed in [-1, *seeds]]
     return found
 
@@ -114,6 +116,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--one", metavar="CASE:SEED", help="one edit, shown whole")
     parser.add_argument("--show", action="store_true", help="with the edited source")
+    parser.add_argument("--sizes", action="store_true", help="edits of sizes alone")
     parser.add_argument("--report", action="store_true", help="the table of what is there")
     given = parser.parse_args()
     if given.one:
@@ -129,7 +132,7 @@ def main() -> int:
         cases = [named(name) for name in given.case] or list(CASES)
         index, of = (int(x) for x in given.share.split("/"))
         started = time.monotonic()
-        tried = campaign(plan(counts, cases), given.output, share=(index, of),
+        tried = campaign(plan(counts, cases, SIZES * given.sizes), given.output, share=(index, of),
                          seconds=given.seconds)  # fmt: skip
         minutes = (time.monotonic() - started) / 60
         print(f"{tried} edits in {minutes:.1f} minutes, {tried / max(minutes, 1e-9):.0f} a minute")

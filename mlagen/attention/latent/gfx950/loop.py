@@ -19,28 +19,31 @@ from mlagen.attention.latent.gfx950.queries import (
 from mlagen.attention.latent.gfx950.queries import (
     Columns,
     query_of,
+    query_registers,
 )
 from mlagen.attention.latent.gfx950.shape import FRAGMENT, HALF, QUAD, Shape
-from mlagen.attention.latent.gfx950.sizes import BF16, ELEMENT_BYTES, KEYS, SPAN, WAVES
+from mlagen.attention.latent.gfx950.sizes import BF16, ELEMENT_BYTES, KEYS, SPAN, VECTOR, WAVES
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import (
     Access,
     Binding,
+    Extent,
     Operation,
     PlainOrder,
     Signature,
     Tile,
     Value,
     bind,
+    exactly,
     record,
 )
-from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space, laid_out
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan, plan_reads
 
 THREAD_BITS = 8
+MOST = 256  # registers of a file
 Reading = list[tuple[Regs, Regs, int]]  # registers, address, offset
 
 
@@ -60,8 +63,10 @@ class LatentLoop(ABC):
         self.shape = shape
         s.signature = self._signature()
         self.arguments = argument_registers(s, self._loaded(s.signature))
+        self._check_ring()
+        self._check_tiles()
         self.values = plan_reads(ring.areas[0].layout, self.value_fragments(), 8)
-        self.band = self._fragments(s, "KB")
+        self.band = len(self.tiles["KB"].regs()) // FRAGMENT
         name, what = self.looked_up
         self.page = s.registers.block(name, 1, what, slots=self.page_slots, align=1)
         self.lane = {
@@ -104,6 +109,45 @@ class LatentLoop(ABC):
     def value_fragments(self) -> list[Fragment]:
         """V in an area of the ring, as operand A."""
         return self.shape.value_fragments()
+
+    # ---- extents --------------------------------------------------------------------------------
+
+    def _check_ring(self) -> None:
+        """Checks the tile in LDS: spans of the columns of all keys, as the copies land there."""
+        spans = sum(run.count * BF16 for run in self.columns()) // SPAN
+        laid_out(self.ring, [(self.keys, SPAN)] * spans, waves=WAVES, width=VECTOR)
+
+    def _check_tiles(self) -> None:
+        """Checks the schedule's register tiles against what operations touch of them."""
+        for name, extent in self._extents().items():
+            self.tiles.taken(name, extent)
+
+    def _extents(self) -> dict[str, Extent]:
+        """What operations touch of the schedule's register tiles, by name: scores of a tile, all
+        columns of O and of Q, and bands of whole fragments, of V no fewer than of K."""
+        shape, columns = self.shape, self.columns()
+        bands = band_sizes(self._band_unit)
+        held = len(self.tiles["KB"].regs())
+        return {
+            "S": exactly("registers", self._score_registers, "scores of a tile"),
+            **self._output_extents(self.k.d_v // shape.parts),
+            "Q": exactly("registers", query_registers(columns, shape), "a row's columns"),
+            "KB": exactly("registers", bands, "whole reads of K"),
+            "VB": exactly("registers", [n for n in bands if n >= held], "as many reads as of K"),
+        }
+
+    @property
+    def _band_unit(self) -> int:
+        """Registers that belong together in a band."""
+        return FRAGMENT
+
+    @property
+    def _score_registers(self) -> int:
+        return self.shape.score_registers
+
+    def _output_extents(self, columns: int) -> dict[str, Extent]:
+        """Where the `columns` of O lie that a lane has."""
+        return {"O": exactly("registers", columns, "a lane's columns")}
 
     @abstractmethod
     def _signature(self) -> Signature:
@@ -334,17 +378,6 @@ class LatentLoop(ABC):
     def _read(self, tile: Tile) -> Access:
         return Access("read", self.ring.at(tile))
 
-    @staticmethod
-    def _fragments(s: Space, name: str) -> int:
-        """Fragments that a band has registers for. ScheduleError for none."""
-        count = len(s.registers[name].regs())
-        if count < FRAGMENT:
-            raise ScheduleError(
-                f"register tile {name!r} has {count} registers",
-                hint=f"a fragment on its way to its product has {FRAGMENT}",
-            )
-        return count // FRAGMENT
-
     def _part(self, name: str, fragment: int) -> Regs:
         """Where a fragment lies while it waits for its product."""
         return self.tiles[name].regs().part(fragment % self.band, FRAGMENT)
@@ -426,6 +459,11 @@ class LatentLoop(ABC):
 
     def _record(self, name: str, tile: Tile | None, context: Any = None, **more: Any) -> Operation:
         return record(self._operation(name, tile, context, **more))
+
+
+def band_sizes(unit: int) -> range:
+    """Sizes of bands of whole units of registers."""
+    return range(unit, MOST + 1, unit)
 
 
 MNEMONICS = {16: "ds_read_b128", 8: "ds_read_b64_tr_b16"}

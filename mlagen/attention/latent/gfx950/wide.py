@@ -16,7 +16,7 @@ from typing import Any
 from mlagen.attention.latent.gfx950.loop import LatentLoop
 from mlagen.attention.latent.gfx950.shape import QUAD
 from mlagen.attention.prefill.gfx950.float_literals import hex_float
-from mlagen.dsl import Operation, Tile, Value
+from mlagen.dsl import Extent, Operation, Tile, Value, exactly
 from mlagen.targets.gfx950.dsl import Regs
 
 SLACK = 8.0  # log2 units: P is at most 2^8
@@ -41,6 +41,13 @@ class SeldomMoved(LatentLoop):
 
 class WideOutput(SeldomMoved):
     """The same with an output of which the first columns are in O and the last ones in OA."""
+
+    def _output_extents(self, columns: int) -> dict[str, Extent]:
+        first, width = len(self.tiles["O"].regs()), self.shape.result
+        return {
+            "O": exactly("registers", range(width, columns, width), "blocks of columns"),
+            "OA": exactly("registers", columns - first, "the other columns"),
+        }
 
     @property
     def accumulated(self) -> tuple[Regs, ...]:  # type: ignore[override]

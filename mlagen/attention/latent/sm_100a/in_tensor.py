@@ -28,14 +28,35 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED, Order
-from mlagen.dsl import Access, Operation, RingTile, Tile, Value, record
+from mlagen.attention.latent.sm_100a.piece import threads_of
+from mlagen.dsl import (
+    Access,
+    Extent,
+    Operation,
+    RingTile,
+    Tile,
+    Value,
+    at_least,
+    exactly,
+    record,
+    touched,
+)
 from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError
 from mlagen.problem.fields import listed
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import (
+    Pipeline,
+    PipelineSpace,
+    TmemRegion,
+    WarpRole,
+    filled,
+    tiles_of,
+)
+from mlagen.targets.nvidia.dsl.smem import SWIZZLE_ROW_BYTES, Scratch
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
 
 VALUES = 256  # columns of them that a product has
+FLOAT, TURNS = 4, 2  # bytes of a maximum; rooms for them, in turn
 BOX = 32  # columns of TMEM that a tile of Q takes, four bytes a column
 SWIZZLED = 1024  # bytes of 8 rows in the 128-byte swizzle
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -78,20 +99,38 @@ class InTensor:
             )
         self.query, self.keys, self.values = query, keys, values
         self.weights, self.scores = weights, scores
+        room = self._extents(s, o, element)
         apart = values.tiles[1].base - values.tiles[0].base
         qk, pv = products("fp8" if element == 1 else "bf16", self.pair)
         self.supply: dict[str, Any] = {
             "k": k, "tile_rows": TILE, "pair": self.pair,
             "queries": query.tiles, "keys_": keys.tiles, "values": values.tiles, "weights": weights,
             "from_smem": len(query.tiles) - kept.columns // BOX, "kept": kept,
-            "scores": scores.columns[0], "o_region": o, "room": s.smem.scratches["of warps"],
+            "scores": scores.columns[0], "o_region": o, "room": room,
             "row_bits": hex(matrix_descriptor(leading=16, stride=SWIZZLED)),
             "column_bits": hex(matrix_descriptor(leading=apart, stride=SWIZZLED)),
             "qk": qk, "pv": pv, "value_columns": VALUES,
             "element_bytes": element, "row_bytes": k.d_qk * element,
             **_moves(OF_E4M3 if element == 1 else SELDOM_MOVED, weighs=weighs),
-            **{name: s.names(name) for name in ("s", "p", "o")},
+            **{name: s.names(name, extent) for name, extent in _registers(element).items()},
         }  # fmt: skip
+
+    def _extents(self, s: PipelineSpace, o: TmemRegion, element: int) -> Scratch:
+        """Checks the extents of what operations touch, of numbers of `element` bytes; the room in
+        which the two threads of a row exchange maxima and sums."""
+        boxes, pair = -(-self.k.d_qk * element // SWIZZLE_ROW_BYTES), self.pair
+        tiles_of("Q", self.query.tiles, boxes, rows=ROWS, slots=1)
+        tiles_of("K", self.keys.tiles, boxes, rows=TILE // (1 + pair))
+        if pair:
+            half = self.k.d_v * element // 2 // SWIZZLE_ROW_BYTES
+            tiles_of("V", self.values.tiles, half, rows=TILE)
+        tiles_of("P", self.weights.tiles, 1, rows=ROWS, slots=1)
+        threads = threads_of(s, self.weights)
+        filled(self.weights, threads=threads, arrive="fenced")
+        touched(self.scores.columns[0], exactly("columns", TILE // 2, "S, folded"))
+        touched(o, exactly("columns", self.k.d_v // 2, "O, folded"))
+        of_warps = s.smem.scratches["of warps"]
+        return touched(of_warps, at_least("bytes", TURNS * threads * FLOAT, "maxima, then sums"))
 
     def load_item_queries(self, role: WarpRole, tile: Tile) -> None:
         """Load Q with an item's first tile, where blocks have several items."""
@@ -178,6 +217,22 @@ class InTensor:
         return Operation(
             name, f"{folder}/{file}.ptx.j2", tile, lambda at: {**supply, "first": at.first}, **own
         )
+
+
+def by_rows(role: WarpRole) -> dict[str, Any]:
+    """How a role's threads fill a pipeline of rows that they make: `filled`."""
+    return {"threads": role.threads, "arrive": "fenced"}
+
+
+def _registers(element: int) -> dict[str, Extent]:
+    """Registers of a schedule, and how many operations touch: S of half of a tile's keys, P of
+    those as numbers of `element` bytes, some columns of O, which a load has by powers of two."""
+    columns = [1 << n for n in range(3, (VALUES // 2).bit_length())]
+    return {
+        "s": exactly("registers", TILE // 2, "S: a row, half of a tile"),
+        "p": exactly("registers", TILE // 2 * element // 4, "P of these keys"),
+        "o": exactly("registers", columns, "columns that a load has"),
+    }
 
 
 def products(compute: str, pair: bool) -> tuple[Product, Product]:

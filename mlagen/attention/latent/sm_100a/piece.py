@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.dsl import by
 from mlagen.dsl.plain import Part
-from mlagen.targets.nvidia.dsl import Pipeline
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
@@ -91,3 +91,8 @@ def fed_in_turn(pipelines: Iterable[Pipeline]) -> tuple[Part, ...]:
             f"{step} {pipeline.name}" for step in ("look_up", "fetch", "copy")
         ))
     )  # fmt: skip
+
+
+def threads_of(s: PipelineSpace, pipeline: Pipeline) -> int:
+    """Threads of the role that fills a pipeline."""
+    return next(role.threads for role in s.roles if role.name == pipeline.producer)

@@ -21,7 +21,7 @@ from mlagen.attention.latent.order import HOPPER_E4M3, Order
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
 from mlagen.attention.latent.sm_90a.form import Form
-from mlagen.dsl import PipelineOrder, Tile, Value, by
+from mlagen.dsl import PipelineOrder, Tile, Value, by, exactly
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 BLOCK = 64  # columns of O that an instruction has
@@ -46,7 +46,8 @@ class FewE4m3(FewRows):
     cache, one for each 128 columns) and registers (o, s, and v: V^T). `values`: tiles of columns
     of V that are read together, the first `held` of them and the others."""
 
-    columns = BOX
+    columns = query_columns = BOX
+    p_bytes = P_BYTES
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class FewE4m3(FewRows):
         self.values = tuple(part for part in (range(held), range(held, last)) if part)
         super().__init__(k, s, producer, math, None, -(-k.d_qk // BOX), ahead, form)
         self.supply |= {
-            "v": s.names("v"), "keys_": self.columns_of_keys, "first_tile": 0, "neighbours": True,
+            "v": s.names("v", exactly("registers", k.d_v // BOX * WORDS, "V^T of a tile")),
+             "keys_": self.columns_of_keys, "first_tile": 0, "neighbours": True,
             "p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3),
         }  # fmt: skip
 

@@ -34,6 +34,7 @@ from mlagen.targets.nvidia.dsl import (
     TmaTile,
     WarpRole,
     release,
+    tiles_of,
 )
 
 FEEDER = 128  # threads that convert e4m3
@@ -130,7 +131,9 @@ class FewRows(KeysAsRows):
     def _tiles(self, s: PipelineSpace) -> None:
         fetches, users = self.producer, self._users()
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
-        keys = keys[: -(-self.k.d_qk // self.columns)]
+        tiles, keys = keys, keys[: -(-self.k.d_qk // self.columns)]
+        raw = -(-self.k.d_qk // BOX) if self.feeder else 0
+        tiles_of("keys", tiles, -(-self.k.d_qk // self.columns) + raw, rows=TILE)
         if {tile.rows for tile in keys} != {TILE}:
             raise ScheduleError(f"tiles of {keys[0].rows} keys", hint=f"tiles of {TILE} keys")
         self.keys, self.groups, self.slots = [[tile] for tile in keys], 1, keys[0].slots

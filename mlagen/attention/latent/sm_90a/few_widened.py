@@ -26,11 +26,17 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.few_rows import BOX, VALUES_AT, FewRows
+from mlagen.attention.latent.sm_90a.few_rows import (
+    BOX,
+    VALUES_AT,
+    FewRows,
+    converts_queries,
+    rows_in_eights,
+)
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.dsl import PipelineOrder, Tile, Value, by
-from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
+from mlagen.dsl import PipelineOrder, Tile, Value, by, exactly
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole, tiles_of
 
 SETS = 2  # of operands A, in turn
 STEP, FRAGMENT = 16, 4  # columns of a matrix instruction, or keys; registers of its operand A
@@ -57,6 +63,8 @@ class FewWidened(FewRows):
     ) -> None:
         self.scores, self.width = scores, width
         self.ordered = [tile for tile in s.smem.tiles.values() if tile.tensor == "ordered"]
+        boxes = 0 if converts_queries(k) else k.d_qk // COLUMNS
+        tiles_of("Q in order", self.ordered, boxes, rows=rows_in_eights(k), slots=1)
 
         def handed(what: str, size: int = 0) -> Any:
             return s.smem.exchange(what, size, producer=scores.name, consumer=math.name)
@@ -67,9 +75,10 @@ class FewWidened(FewRows):
         self.read = s.smem.exchange("P is read", 0, producer=math.name, consumer=scores.name)
         self.sums = handed("sums", 2 * FLOAT * self.rows)
         self.factors = s.smem.room("of queries", FLOAT * self.rows) if self.ordered else None
+        operands = exactly("registers", SETS * width // STEP * FRAGMENT, "operands A")
         self.supply |= {
             "neighbours": True, "alphas": self.alphas, "sums": self.sums,
-            "key_scales": k.rope_aware, "a": s.names("a"), "spread": self.spread,
+            "key_scales": k.rope_aware, "a": s.names("a", operands), "spread": self.spread,
             "box_columns": COLUMNS, "values_of": "bf16" if k.rope_aware else "f16",
             "factors": self.factors,
         }  # fmt: skip

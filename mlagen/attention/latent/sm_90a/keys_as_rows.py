@@ -31,14 +31,18 @@ from mlagen.dsl import (
     RingTile,
     Tile,
     Value,
+    at_least,
     bind,
     by,
     copy,
+    exactly,
     record,
+    touched,
 )
 from mlagen.errors import ScheduleError
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, tiles_of
 
+WARPS = 4  # of the role, which exchange maxima
 STEP = 16  # keys of a matrix instruction
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
@@ -65,6 +69,8 @@ class KeysAsRows:
     loads_too = False  # or loaded, as the kernel's argument says
     parts: Parts | None = None  # that blocks put together
     slots = 1  # tiles of keys in SMEM
+    query_columns = COLUMNS  # of a tile of Q
+    p_bytes = 2 * TILE  # of a query row of P
 
     def __init__(
         self,
@@ -83,11 +89,19 @@ class KeysAsRows:
         self.stored = stored
         self.rows = self._query_rows()
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
+        boxes = -(-k.d_qk // self.query_columns)
+        tiles_of("Q", self.queries, boxes, rows=self.rows, slots=1)
         self._tiles(s)
         if form.operands.get("together"):
             tiles = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
             self.parts = parts_over(s, tiles, self.rows, k.d_v, math)
-        self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
+        self.p, self.warps = (
+            touched(s.smem.scratches[name], at_least("bytes", size, what))
+            for name, size, what in (
+                ("P", self.p_bytes * self.rows, "P of all query rows"),
+                ("of warps", WARPS * FLOAT * self.rows, "maxima, then sums, of each warp"),
+            )
+        )
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
@@ -99,7 +113,8 @@ class KeysAsRows:
             "scaled_sums": self.scaled_sums, "loads_too": self.loads_too,
             "whole_rows": self.whole_rows, "values_of": "bf16",
             "parts_a_weight": k.d_v // COLUMNS,
-            **{name: s.names(name) for name in ("o", "s")},
+            "o": s.names("o", exactly("registers", k.d_v // COLUMNS * self.rows // 2, "O^T")),
+            "s": s.names("s", exactly("registers", self.rows // 2, "S^T of a tile")),
             **self._registers(s),
             **own_registers(s, form),
             **form.operands,
@@ -127,6 +142,8 @@ class KeysAsRows:
                 f"tiles of {keys[0].rows} keys",
                 hint="16 or 32 keys that are fetched by cp.async, 32 that are converted",
             )
+        boxes = self.k.d_qk // COLUMNS
+        tiles_of("keys", keys, boxes * self.groups, rows=keys[0].rows, slots=1)
         # by columns, then by keys
         self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
         self.query = s.smem.pipeline(
@@ -168,7 +185,7 @@ class KeysAsRows:
             found[name] = s.named(name, type, 1, why)[0]
         found["of_scores"] = [found["c"]] * each
         if self.stored:
-            found["raw"] = s.names("raw")
+            found["raw"] = s.names("raw", exactly("registers", self._raw_sizes, "numbers of rows"))
         return found
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
@@ -295,6 +312,13 @@ class KeysAsRows:
         name = self.cache[group].name
         self._record("fetch", tile, of=name, group=group, words=self._words(group),
                      defines=(Value(f"raw {group % self.raw_sets}"),))  # fmt: skip
+
+    @property
+    def _raw_sizes(self) -> list[int]:
+        """Registers for numbers of e4m3 that operations can use: of as many groups as there are, or
+        of fewer in turn."""
+        assert self.stored
+        return [n * self.stored.words for n in range(1, self.groups + 1)]
 
     @property
     def raw_sets(self) -> int:

@@ -19,11 +19,12 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import keys_in_registers
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
-from mlagen.dsl import PipelineOrder, Tile, Value, by
+from mlagen.dsl import PipelineOrder, Tile, Value, by, exactly
 from mlagen.errors import ScheduleError
-from mlagen.targets.nvidia.dsl import PipelineSpace
+from mlagen.targets.nvidia.dsl import PipelineSpace, tiles_of
 
 OWN_KEYS = 2  # of a thread
+SETS = 2  # of operands A, in turn
 FRAGMENT = 16  # registers of operand A over 64 columns
 
 
@@ -49,6 +50,7 @@ class KeysInRegisters(KeysAsRows):
                 f"{len(values)} tiles of values, rows of {'e4m3' if self.stored else 'bf16'}",
                 hint=f"rows of e4m3, and a tile of {TILE} keys for each {COLUMNS} columns of V",
             )
+        tiles_of("values", values, self.k.d_v // COLUMNS, rows=TILE, slots=1)
         self.keys = [[tile] for tile in values]
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=name, consumer=name, resident=True,
@@ -57,9 +59,14 @@ class KeysInRegisters(KeysAsRows):
         self.cache = ()
         self.values = [s.smem.scratch(f"values {n}", tile) for n, tile in enumerate(values)]
 
+    @property
+    def _raw_sizes(self) -> list[int]:
+        assert self.stored
+        return [OWN_KEYS * self.stored.words]
+
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         found = super()._registers(s)
-        found["a"] = s.names("a")
+        found["a"] = s.names("a", exactly("registers", SETS * FRAGMENT, "operands A"))
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
             ("found", ".pred", OWN_KEYS, "whether they are rows"),

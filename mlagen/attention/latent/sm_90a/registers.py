@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.dsl import exactly
 from mlagen.targets.nvidia.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile
@@ -22,13 +24,16 @@ def registers(
     *,
     slanted: bool,
     converters: int,
+    extents: Mapping[str, int],
     by_map: bool = False,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel besides the schedule's own: names of all of them, as
     templates write them, by what they are. `slanted`: rows see different keys; `converters`:
-    threads that turn e4m3 into bf16 in place; `by_map`: a tensor map has all queries."""
-    given = [name for name in ("o", "s", "p", "qr") if name in s.registers]
-    found: dict[str, Any] = {name: s.names(name) for name in given}
+    threads that turn e4m3 into bf16 in place; `extents`: the schedule's registers, and how many of
+    them operations touch; `by_map`: a tensor map has all queries."""
+    found: dict[str, Any] = {
+        name: s.names(name, exactly("registers", count)) for name, count in extents.items()
+    }
     for name, why in (
         ("cm", "c times the running maximum of this thread's two rows"),
         ("l", "row sums of this warpgroup's tiles"),

@@ -16,9 +16,11 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
-from mlagen.attention.latent.nvidia.sizes import COLUMNS
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.sm_90a.keys_as_rows import WARPS
 from mlagen.attention.latent.sm_90a.keys_in_registers import OWN_KEYS, KeysInRegisters
-from mlagen.dsl import Tile, Value
+from mlagen.attention.latent.sm_90a.registers import FLOAT
+from mlagen.dsl import Tile, Value, at_least, exactly, touched
 from mlagen.targets.nvidia.dsl import PipelineSpace
 
 OWN_TEMPLATES = ("fragments", "spread_queries", "rescale", "add_group", "undo")
@@ -34,20 +36,32 @@ class ScaledSums(KeysInRegisters):
     (o, s, raw, a, and sums: of a group of columns)."""
 
     scaled_sums = True
+
+    @property
+    def p_bytes(self) -> int:  # type: ignore[override]
+        """A tile of P for each group of columns."""
+        assert self.stored
+        return 2 * TILE * self.stored.blocks
+
     _at_last = ("undo",)
 
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         found = super()._registers(s)
         each = self.rows // 4
-        found["group_sums"] = s.names("sums")
+        found["group_sums"] = s.names("sums", exactly("registers", self.rows // 2, "S^T of a tile"))
         found["of_scores"] = [f"%own_c{n}" for n in range(each)]
         for name, type, why in (
             ("largest", ".b32", "the largest power of two of this lane's scales"),
             ("lowered", ".f32", "what its growth does to O"),
         ):
             found[name] = s.named(name, type, 1, why)[0]
+        assert self.stored
         found["factors"], found["powers"] = (
-            s.smem.scratches[name] for name in ("of queries", "of scales")
+            touched(s.smem.scratches[name], at_least("bytes", size, what))
+            for name, size, what in (
+                ("of queries", FLOAT * self.rows, "a factor of each query row"),
+                ("of scales", WARPS * FLOAT * self.stored.blocks, "a power of each warp and group"),
+            )
         )
         found["values_of"] = "f16"
         found["parts_a_weight"] = self.k.d_v // COLUMNS // LANES

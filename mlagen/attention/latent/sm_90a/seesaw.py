@@ -34,7 +34,7 @@ from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, own_registers, registers
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, release, tiles_of
 from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
@@ -117,6 +117,12 @@ class Seesaw:
                 self.paged,
                 slanted=self.slanted,
                 converters=0 if form.stored or knobs.gathered or not feeder else feeder.threads,
+                extents={
+                    "o": k.d_v // 4,
+                    "s": TILE // 2,
+                    "p": TILE // 4,
+                    "qr": held * COLUMNS // 4,
+                },
             ),
             "feeder": feeder,
             "k": k,
@@ -165,6 +171,9 @@ class Seesaw:
         names = tuple(role.name for role in self.roles)
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self.keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        boxes_of = self.k.d_qk // COLUMNS
+        tiles_of("Q", self.queries, boxes_of, rows=ROWS, slots=1)
+        tiles_of("keys", self.keys, boxes_of, rows=TILE, slots=SLOTS)
         self.query, self.query_held = (
             s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,

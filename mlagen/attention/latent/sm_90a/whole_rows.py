@@ -17,7 +17,7 @@ from typing import Any
 
 from mlagen.attention.latent.sm_90a.keys_in_registers import OWN_KEYS
 from mlagen.attention.latent.sm_90a.scaled_sums import ScaledSums
-from mlagen.dsl import PipelineOrder, Tile, Value, by
+from mlagen.dsl import PipelineOrder, Tile, Value, at_least, by, touched
 from mlagen.targets.nvidia.dsl import PipelineSpace
 
 PITCH = 704  # bytes from row to row: eight lanes' 16 bytes of two rows meet no bank twice
@@ -44,9 +44,16 @@ class WholeRows(ScaledSums):
             why = "whether rows are fetched whole"
             found["by_bulk"] = s.named("by_bulk", ".pred", 1, why)[0]
         found["row_phase"] = s.named("row_phase", ".b32", 1, "parity of what is awaited")[0]
+        rows_at, arrivals = (
+            touched(s.smem.scratches[name], at_least("bytes", size, what))
+            for name, size, what in (
+                ("rows", ROOM, "half of a tile's rows"),
+                ("arrivals of rows", BARRIERS, "an mbarrier of each warp"),
+            )
+        )
         found |= {
-            "rows_at": s.smem.scratches["rows"], "first_rows": self.first, "pitch": PITCH,
-            "arrivals_of_rows": s.smem.scratches["arrivals of rows"],
+            "rows_at": rows_at, "first_rows": self.first, "pitch": PITCH,
+            "arrivals_of_rows": arrivals,
         }  # fmt: skip
         return found
 

@@ -22,6 +22,7 @@ from mlagen.targets.gfx950.dsl.lds import Fragment
 MFMA_ROWS = 32
 MFMA_K = 16
 BF16 = 2  # bytes
+KEY_READ, VALUE_READ = 16, 8  # bytes that a lane reads of K by rows, and of V by columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from mlagen.attention.prefill.gfx950.fragments import column_fragments, transposed_fragments
+from mlagen.attention.prefill.gfx950.fragments import (
+    KEY_READ,
+    VALUE_READ,
+    column_fragments,
+    transposed_fragments,
+)
 from mlagen.attention.prefill.gfx950.page_plan import unit_of
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
@@ -40,10 +45,10 @@ def value_slots(k: PrefillConfig) -> tuple[int, ...]:
 def key_reads(k: PrefillConfig, held: Operands) -> Reads:
     """K as operand A of S^T = K Q^T; nope and rope are an area each."""
     fragments = [column_fragments(held.form, k.kv_block, area.columns) for area in held.keys]
-    return Reads(fragments, 16, "keys x columns, read by ds_read_b128")
+    return Reads(fragments, KEY_READ, "keys x columns, read by ds_read_b128")
 
 
 def value_reads(k: PrefillConfig, held: Operands) -> Reads:
     """V^T as operand A of O^T = V^T P, by transposing reads."""
     fragments = transposed_fragments(held.form, k.kv_block, held.depth)
-    return Reads(fragments, 8, f"keys x depth, read by {held.form.transposing}")
+    return Reads(fragments, VALUE_READ, f"keys x depth, read by {held.form.transposing}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from mlagen.attention.prefill.gfx950.fragments import KEY_READ, VALUE_READ
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Signature
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.dsl import Signature, exactly
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space, laid_out
+
+MOST = 256  # registers of a file
 
 
 class StreamedRegisters(PrefillState):
@@ -28,9 +31,25 @@ class StreamedRegisters(PrefillState):
         rings: tuple[Ring, Ring],
     ) -> None:
         self.k, self.held, self.rings, tiles = k, held, rings, s.registers
-        self.scores, self.output, self.queries = tiles["S"], tiles["O"].regs(), tiles["Q"].regs()
-        self.bands = {ring.name: tiles[f"{ring.name}B"].regs() for ring in rings}
-        self.band = len(self.bands["K"]) // held.form.registers  # fragments of each
+        # What operations touch of the schedule's rings and tiles.
+        fragment, size = held.form.registers, k.element_bytes
+        columns = ([area.columns for area in held.keys], [held.depth])
+        for ring, areas, width in zip(rings, columns, (KEY_READ, VALUE_READ), strict=True):
+            rows = [(k.kv_block, count * size) for count in areas]
+            laid_out(ring, rows, waves=k.num_warps // len(rings), width=width)
+        self.scores = tiles.taken("S", exactly("registers", k.kv_block // 2, "scores of a tile"))
+        self.output, self.queries = (
+            tiles.taken(name, exactly("registers", count, "a row's columns")).regs()
+            for name, count in (("O", held.depth // 2), ("Q", held.qk_steps * fragment))
+        )
+        self.bands = {
+            ring.name: tiles.taken(
+                f"{ring.name}B",
+                exactly("registers", range(fragment, MOST + 1, fragment), "whole fragments"),
+            ).regs()
+            for ring in rings
+        }
+        self.band = min(map(len, self.bands.values())) // fragment  # fragments of each
         # The resource of a page is made anew for each; pages of one key have none.
         pages = ["PAGE"] if k.page_size > 1 else []
         rows = pages if k.page_size else [tensor.name for tensor in held.tensors.key_rows]

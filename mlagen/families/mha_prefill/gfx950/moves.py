@@ -7,6 +7,8 @@ from typing import Any, Literal
 from mlagen.attention.prefill.gfx950.fragments import (
     BF16,
     FORMATS,
+    KEY_READ,
+    VALUE_READ,
     key_fragments,
     transposed_fragments,
 )
@@ -21,14 +23,14 @@ from mlagen.targets.gfx950.dsl import Reads, Regs, Ring
 def key_reads(k: MhaConfigV2) -> Reads:
     """K as operand A of S^T = K Q^T."""
     fragments = key_fragments(k.kv_block, k.depth)
-    return Reads(fragments, 16, "keys x depth, read by ds_read_b128")
+    return Reads(fragments, KEY_READ, "keys x depth, read by ds_read_b128")
 
 
 def value_reads(k: MhaConfigV2) -> Reads:
     """V^T as operand A of O^T = V^T P."""
     form = FORMATS["bf16"]
     fragments = transposed_fragments(form, k.kv_block, k.depth)
-    return Reads(fragments, 8, f"keys x depth, read transposed by {form.transposing}")
+    return Reads(fragments, VALUE_READ, f"keys x depth, read transposed by {form.transposing}")
 
 
 class Mover:

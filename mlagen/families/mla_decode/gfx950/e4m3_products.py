@@ -35,6 +35,10 @@ class E4m3Decode(SeldomMoved, TwoTiles, StoredDecode):
     def more(self) -> Mapping[str, Any]:
         return {"slack": hex_float(SLACK), "minus_bias": hex_float(-BIAS)}
 
+    @property
+    def converts_values(self) -> bool:
+        return False
+
     def _value_products(self, p: Regs) -> list[Product]:
         """All columns by the first keys, then by the next; with 32 rows all keys at once."""
         shape = self.shape

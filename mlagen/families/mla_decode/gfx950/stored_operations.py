@@ -22,12 +22,13 @@ from mlagen.attention.latent.gfx950.queries import (
     widened,
 )
 from mlagen.attention.latent.gfx950.shape import FRAGMENT, QUAD
-from mlagen.dsl import Access, Binding, Operation, Tile, Value
+from mlagen.attention.latent.gfx950.sizes import WAVES
+from mlagen.dsl import Access, Binding, Extent, Operation, Tile, Value, at_least
 from mlagen.families.mla_decode.gfx950.operations import Decode
 from mlagen.families.mla_decode.gfx950.stored import AHEAD, COPIES, KEYS, PAIR, SPAN, Stored
 from mlagen.families.mla_decode.gfx950.work_form import WorkForm
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space, laid_out
 from mlagen.targets.gfx950.dsl.lds import Fragment, ReadPlan
 
 Place = tuple[Regs, int]  # address and offset of a read
@@ -83,6 +84,37 @@ class StoredDecode(Decode):
     @property
     def keys(self) -> int:
         return KEYS
+
+    # ---- extents ----------------------------------------------------------------------------
+
+    def _check_ring(self) -> None:
+        stored = self.stored
+        areas = [(KEYS, SPAN)] * stored.spans
+        extra, width = stored.scale_bytes, stored.key_read
+        laid_out(self.ring, areas, waves=WAVES, width=width, extra=extra)
+
+    def _extents(self) -> dict[str, Extent]:
+        found = super()._extents()
+        if any(run.key != run.product for run in self.stored.columns) or self.converts_values:
+            what = "operands that converted numbers take in turn"
+            found["WIDE"] = at_least("registers", AHEAD * FRAGMENT, what)
+        if self.stored.scale_bytes:
+            found["SCALES"] = at_least("registers", 1, "scales of some keys")
+        return found
+
+    @property
+    def converts_values(self) -> bool:
+        """Whether V is multiplied in bf16."""
+        return True
+
+    @property
+    def _band_unit(self) -> int:
+        """Reads that make one operand lie side by side."""
+        return max(run.pieces for run in self.stored.columns) * self.stored.key_read // DWORD
+
+    @property
+    def _score_registers(self) -> int:
+        return self.stored.score_registers
 
     # ---- once a tile ------------------------------------------------------------------------
 

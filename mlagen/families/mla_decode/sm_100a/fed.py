@@ -15,12 +15,12 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
-from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn
+from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn, threads_of
 from mlagen.dsl import Tile, Value, bind
 from mlagen.dsl.plain import Part
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.operations import Decode
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, filled
 
 STORED = " stored"  # what a pipeline's tile is in registers
 
@@ -40,7 +40,7 @@ class FedDecode(Decode):
     def _feeding(self, s: PipelineSpace) -> None:
         self.pieces = {
             pipeline.name: Piece(
-                pipeline, row_form(self.k), pipeline.producer_threads,
+                pipeline, row_form(self.k), threads_of(s, pipeline),
                 self._boxes(pipeline, COLUMNS), self._half(pipeline),
             )
             for pipeline in self._rows()
@@ -52,6 +52,7 @@ class FedDecode(Decode):
         ):
             self.supply[operand] = s.named(operand, ".b32", count, why)
         for name, piece in self.pieces.items():
+            filled(piece.pipeline, threads=piece.threads, arrive="fenced")
             bind(piece.pipeline, self._mover(piece.pipeline, "convert", Value(name + STORED),
                                              piece=piece))  # fmt: skip
 

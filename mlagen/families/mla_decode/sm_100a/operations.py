@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.sm_100a.in_tensor import VALUES, InTensor, check_roles
+from mlagen.attention.latent.sm_100a.in_tensor import VALUES, InTensor, by_rows, check_roles
 from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
 from mlagen.dsl.plain import Part
 from mlagen.families.mla_decode.problem import ITEM_BYTES, ROPE_AWARE, MlaDecodeConfig
@@ -32,7 +32,14 @@ from mlagen.families.mla_decode.sm_100a.form import (
     box_rows,
     signature,
 )
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole, release
+from mlagen.targets.nvidia.dsl import (
+    Pipeline,
+    PipelineSpace,
+    TmemRegion,
+    WarpRole,
+    filled,
+    release,
+)
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
@@ -59,6 +66,7 @@ class Decode(InTensor):
         check_roles(s, {softmax.name: (128,), **self._feeders(s)})
         super().__init__(k, s, o, element=k.product_bytes, weighs=k.rope_aware)
         self.softmax, self.feeder, self.persistent = softmax, feeder, bool(s.persistent)
+        filled(self.query, **({"threads": 0} if as_stored(k) else by_rows(softmax)))
         ctas = s.smem.blocks
         self.supply |= {
             "item_bytes": ITEM_BYTES, "columns": box_columns(k), "row_columns": k.d_qk,
@@ -109,6 +117,7 @@ class Decode(InTensor):
         self.supply["place"] = s.named("place", ".b32", pages, "pages of this lane's rows")
         self.supply["rows"] = s.named("row", ".b32", ROWS_A_LANE, "numbers of these rows")
         for pipeline in self._rows():
+            filled(pipeline, threads=0)
             boxes, half = self._boxes(pipeline, box_columns(self.k)), self._half(pipeline)
             bind(pipeline, self._mover(pipeline, "copy", boxes=boxes, half=half))
 

@@ -36,11 +36,23 @@ from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
-from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, record
+from mlagen.dsl import (
+    Access,
+    Operation,
+    PipelineOrder,
+    RingTile,
+    Tile,
+    Value,
+    bind,
+    by,
+    exactly,
+    record,
+    touched,
+)
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.problem import ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, refuse_chunks, signature
-from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole, tiles_of
 from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch
 
 BOX = 128  # columns of e4m3 in a row of a tile
@@ -81,6 +93,9 @@ class E4m3Decode:
         tiles = s.smem.tiles.values()
         self.queries = [tile for tile in tiles if tile.tensor == "q"]
         self.columns = [tile for tile in tiles if tile.tensor == "cache"]
+        boxes = -(-k.d_qk // BOX)
+        tiles_of("Q", self.queries, boxes, rows=ROWS, slots=1)
+        tiles_of("keys", self.columns, boxes, rows=TILE)
         names = (left.name, right.name)
         self.query = s.smem.pipeline(
             "query", *self.queries, producer=feeder.name, consumer=names, resident=True
@@ -96,7 +111,8 @@ class E4m3Decode:
         )
         self.supply: dict[str, Any] = {
             **registers(
-                k, s, self.paged, slanted=k.causal and k.q_len > 1, converters=0, by_map=True
+                k, s, self.paged, slanted=k.causal and k.q_len > 1, converters=0, by_map=True,
+                extents={"o": k.d_v // 4, "s": TILE // 2, "p": TILE // 8},
             ),
             "item": s.named("item", ".b64", 1, "work item of this block")[0],
             "values_at": s.named("values_at", ".b32", 1, "row of K and 16 columns that this lane "
@@ -107,7 +123,8 @@ class E4m3Decode:
             "tile_rows": TILE, "queries": self.queries, "keys_": self.columns,
             "query": self.query, "box_columns": BOX, "p_bits": hex(P_BITS), "p_bytes": P_BYTES,
             **maxima(HOPPER_E4M3),
-            "v": s.names("v"), "row_floats": ROWS * FLOAT, "parts": self.parts,
+            "v": s.names("v", exactly("registers", k.d_v // 16, "V^T of a tile")),
+            "row_floats": ROWS * FLOAT, "parts": self.parts,
         }  # fmt: skip
         s.signature = signature(k, s.roles[-1].warps.stop * 32, together=True)
         s.symbol, s.plain = SYMBOL, self._plain()
@@ -121,7 +138,8 @@ class E4m3Decode:
 
         return Half(
             role,
-            s.smem.scratch(f"P of {name}", s.smem.tiles[f"P {name}"]),
+            touched(s.smem.scratch(f"P of {name}", s.smem.tiles[f"P {name}"]),
+                    exactly("bytes", ROWS * P_BYTES, "P of 64 query rows")),
             # alpha and M of each row, then a word of each warp
             s.smem.room(f"rows of {name}", 2 * ROWS * FLOAT + WARPS * FLOAT),
             to_other(f"P of {name} is there"),

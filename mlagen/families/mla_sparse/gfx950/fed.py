@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from mlagen.attention.latent.gfx950.shape import Shape
-from mlagen.dsl import Access, Binding, Operation, Tile, Value
+from mlagen.dsl import Access, Binding, Extent, Operation, Tile, Value, at_least
 from mlagen.families.mla_sparse.gfx950.form import Problem
 from mlagen.families.mla_sparse.gfx950.operations import Sparse
 from mlagen.families.mla_sparse.gfx950.stored import Stored, numbered
 from mlagen.targets.gfx950.dsl import Entry, Ring, Space
+
+WIDE = 8  # registers in which numbers are converted
 
 
 class FedSparse(Sparse):
@@ -30,6 +32,11 @@ class FedSparse(Sparse):
         if stored.by_key:
             what = "scale of the key that this lane has in the mask"
             self.scales = s.registers.block("SCALES", 1, what, slots=2, align=1)
+
+    def _extents(self) -> dict[str, Extent]:
+        stored = at_least("registers", self.stored.registers, "a tile's rows as they are stored")
+        wide = at_least("registers", WIDE, "numbers in conversion")
+        return {**super()._extents(), "RAW": stored, "WIDE": wide}
 
     @property
     def page_slots(self) -> int:

@@ -16,13 +16,13 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.in_tensor import check_roles
-from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn
+from mlagen.attention.latent.sm_100a.piece import Piece, fed_in_turn, threads_of
 from mlagen.dsl import Tile, Value, bind
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.sm_100a.operations import Config, Sparse
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, filled
 from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 FLOAT = 4  # bytes of a scale
@@ -49,14 +49,16 @@ class FedSparse(Sparse):
 
     def _feeding(self, s: PipelineSpace) -> None:
         keys = tuple((tile, COLUMNS * n) for n, tile in enumerate(self.keys.tiles))
-        self.pieces = {self.keys.name: self._piece(self.keys, keys, "rows" if self.pair else "")}
+        self.pieces = {self.keys.name: self._piece(s, self.keys, keys, "rows" if self.pair else "")}
         if self.pair:
             apart = self.supply["value_columns"]
             values = tuple(
                 (tile, apart * (n // 2) + COLUMNS * (n % 2))
                 for n, tile in enumerate(self.values.tiles)
             )
-            self.pieces[self.values.name] = self._piece(self.values, values, "columns", apart // 2)
+            self.pieces[self.values.name] = self._piece(
+                s, self.values, values, "columns", apart // 2
+            )
         pieces = self.pieces.values()
         self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
         for operand, type, count, why in (
@@ -67,13 +69,15 @@ class FedSparse(Sparse):
         ):
             self.supply[operand] = s.named(operand, type, count, why) if count else []
         for name, piece in self.pieces.items():
+            filled(piece.pipeline, threads=piece.threads, arrive="fenced")
             bind(piece.pipeline, self._mover(piece.pipeline, "convert", Value(name + " stored"),
                                              piece=piece))  # fmt: skip
 
     def _piece(
-        self, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...], half: str, apart: int = 0
-    ) -> Piece:
-        return Piece(pipeline, self.stored, pipeline.producer_threads, boxes, half, apart)
+        self, s: PipelineSpace, pipeline: Pipeline, boxes: tuple[tuple[TmaTile, int], ...],
+        half: str, apart: int = 0,
+    ) -> Piece:  # fmt: skip
+        return Piece(pipeline, self.stored, threads_of(s, pipeline), boxes, half, apart)
 
     def _fetched(self) -> tuple[Part, ...]:
         return fed_in_turn(self._rows())

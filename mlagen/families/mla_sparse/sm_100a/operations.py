@@ -15,14 +15,21 @@ from __future__ import annotations
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import LEAST_POWER
-from mlagen.attention.latent.sm_100a.in_tensor import InTensor, check_roles
-from mlagen.dsl import PipelineOrder, Tile, Value, bind, by
+from mlagen.attention.latent.sm_100a.in_tensor import InTensor, by_rows, check_roles
+from mlagen.dsl import PipelineOrder, Tile, Value, bind, by, exactly, touched
 from mlagen.dsl.plain import Part
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.signature import decode_signature, signature
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmemRegion, WarpRole
+from mlagen.targets.nvidia.dsl import (
+    Pipeline,
+    PipelineSpace,
+    TmemRegion,
+    WarpRole,
+    filled,
+    tiles_of,
+)
 
 # Tools find FlashMLA's kernels in a profile by parts of these names.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm100"
@@ -53,6 +60,8 @@ class Sparse(InTensor):
         self._check_roles(s, softmax, feeder)
         super().__init__(k, s, o, element=k.product_bytes, weighs=self._row_scales(k))
         self.softmax, self.feeder = softmax, feeder
+        reader = feeder if k.as_stored else softmax
+        filled(self.query, **({"threads": 0} if k.as_stored else by_rows(reader)))
         half = self.supply["value_columns"] // 2 * k.product_bytes  # of a row of V, in a pair
         self.decodes = isinstance(k, MlaSparseDecodeConfig)
         self.supply |= {
@@ -100,9 +109,15 @@ class Sparse(InTensor):
         ):
             names = s.named(operand, type, count, why)
             self.supply[operand] = names if count > 1 else names[0]
+        threads = self.feeder.threads
         for pipeline in self._rows():
+            filled(pipeline, threads=threads, arrive="fenced" if self.pair else "")
             if self.pair:
-                raw = s.smem.pipelines[f"raw {pipeline.name}"]
+                raw = filled(s.smem.pipelines[f"raw {pipeline.name}"], threads=threads)
+                landing = tiles_of("rows that are fetched", raw.tiles, len(pipeline.tiles),
+                                   rows=pipeline.tiles[0].rows)  # fmt: skip
+                for tile, whole in zip(landing, pipeline.tiles, strict=True):
+                    touched(tile, exactly("base", whole.base, f"over {whole.name}"))
                 bind(raw, self._mover(raw, f"fetch_{pipeline.name}"))
                 bind(pipeline, self._mover(pipeline, "hand_on", Value(raw.name)))
             else:

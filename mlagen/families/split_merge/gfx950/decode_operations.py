@@ -16,12 +16,13 @@ from mlagen.attention.latent.split_work import LINES_A_ROW, MERGE_BYTES, MERGE_W
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
-from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, record
+from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, exactly, record
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.gfx950.dsl import Entry, Space
 
 FP32 = 4
+LANES = 64  # of a wave, which has a line
 
 
 def signature(k: MlaDecodeMergeConfig) -> Signature:
@@ -52,7 +53,9 @@ class DecodeMerge:
         self.k, self.entry, regs = k, entry, s.registers
         s.signature = signature(k)
         self.arguments = argument_registers(s, s.signature)
-        self.part, self.weight, self.output = regs["P"], regs["W"], regs["O"].regs()
+        columns = exactly("registers", k.d_v // LINES_A_ROW // LANES, "columns of a lane")
+        self.part, self.output = regs.taken("P", columns), regs.taken("O", columns).regs()
+        self.weight = regs.taken("W", exactly("registers", 1, "LSE of a part"))
         self.lane = {
             name: regs.block(symbol, 1, what, align=1).regs()
             for name, symbol, what in (

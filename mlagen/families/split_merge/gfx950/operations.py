@@ -19,11 +19,22 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
-from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, Value, record
+from mlagen.dsl import (
+    Binding,
+    Operation,
+    PlainOrder,
+    Signature,
+    Tile,
+    Value,
+    at_least,
+    exactly,
+    record,
+)
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.prefill_problem import LINE, MlaReduceConfig
 from mlagen.targets.gfx950.dsl import Entry, Space
 
+LANE_COLUMNS = 4  # of each of its lines
 LANE_LINES = 4  # lines of a lane: their LSEs are one load of 16 bytes
 LINES = 2 * LANE_LINES  # of a wave
 FP32 = 4
@@ -56,8 +67,14 @@ class Merge:
     def __init__(self, k: MlaReduceConfig, s: Space, entry: Entry, *, waves: int) -> None:
         self.k, self.waves, self.entry, regs = k, waves, entry, s.registers
         s.signature = self.signature = signature(k, waves)
-        self.partial, self.weight = regs["P"], regs["W"]
-        self.output, self.maximum, self.row_sum = (regs[name].regs() for name in "OML")
+        columns = exactly("registers", LANE_LINES * LANE_COLUMNS, "columns of a lane's lines")
+        lses = exactly("registers", LANE_LINES // k.head_lines, "one a head")
+        self.partial = regs.taken("P", columns)
+        self.weight = regs.taken("W", at_least("registers", max(lses.exactly), "LSEs of a partial"))
+        self.output, self.maximum, self.row_sum = (
+            regs.taken(name, extent).regs()
+            for name, extent in (("O", columns), ("M", lses), ("L", lses))
+        )
 
         def one(name: str, comment: str) -> Any:
             return regs.block(name, 1, comment, align=1).regs()

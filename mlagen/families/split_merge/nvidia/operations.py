@@ -12,12 +12,25 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
-from mlagen.dsl import Operation, PipelineOrder, Signature, Tile, Value, by, record
+from mlagen.dsl import (
+    Operation,
+    PipelineOrder,
+    Signature,
+    Tile,
+    Value,
+    at_least,
+    by,
+    exactly,
+    record,
+    touched,
+)
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
+FLOAT = 4
+SPLITS = (1, 2, 4, 8)  # that a warp may have in flight
 PARTS = 2  # times 128 columns: what a lane loads at once is four
 # Tools find FlashMLA's kernel in a profile by a part of these names.
 HOPPER = "mlagen_flash_fwd_mla_combine_kernel_sm90"
@@ -39,17 +52,23 @@ class MlaDecodeMerge:
             )
         self.k, self.role = k, role
         line = k.d_v // LINES_A_ROW
-        columns, splits = line // 32, len(s.names("weight"))
+        columns = line // 32
+        splits = len(s.names("weight", exactly("registers", SPLITS, "splits in flight")))
+        extents = {"acc": columns, "weight": splits, "taken": splits * columns}
         self.supply: dict[str, Any] = {
             "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": splits, "parts": PARTS,
             "unrolled_log2": splits.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
             "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
-            "sums": s.smem.scratches["sums of warps"], "merge_bytes": MERGE_BYTES,
+            "sums": touched(
+                s.smem.scratches["sums of warps"],
+                at_least("bytes", MERGE_WARPS * line * FLOAT, "a line of each warp"),
+            ), "merge_bytes": MERGE_BYTES,
             "any_rows": symbol == BLACKWELL,
-            **{name: s.names(name) for name in ("acc", "weight", "taken")},
+            **{name: s.names(name, exactly("registers", n)) for name, n in extents.items()},
         }  # fmt: skip
         if k.sink:
-            self.supply["factors"] = s.smem.scratches["factors"]
+            what = at_least("bytes", MERGE_WARPS * FLOAT, "a factor of each warp")
+            self.supply["factors"] = touched(s.smem.scratches["factors"], what)
         for name, type, why in (
             ("count", ".b32", "splits"),
             ("split", ".b32", "this warp's next split"),

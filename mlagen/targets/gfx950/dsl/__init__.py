@@ -2,6 +2,7 @@
 
 from mlagen.targets.gfx950.dsl.clusters import Schedule, Space
 from mlagen.targets.gfx950.dsl.entry import Entry
+from mlagen.targets.gfx950.dsl.laid_out import laid_out
 from mlagen.targets.gfx950.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.targets.gfx950.dsl.lds import Area, Lds, Reads, Ring
 from mlagen.targets.gfx950.dsl.registers import Block, Registers, Regs, ScalarRegs
@@ -30,6 +31,7 @@ __all__ = [
     "Xor",
     "cluster",
     "interleave",
+    "laid_out",
     "only",
     "read",
     "roles",

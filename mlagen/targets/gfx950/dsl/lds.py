@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
+from mlagen.dsl.extents import declared_at
 from mlagen.dsl.tile import RingTile, Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
@@ -78,6 +79,7 @@ class Area:
 class Ring:
     """`slots` tiles of one operand in LDS, at byte `base`, fetched by `waves` waves."""
 
+    kind: ClassVar[str] = "ring"
     name: str
     areas: tuple[Area, ...]
     slots: int
@@ -86,6 +88,7 @@ class Ring:
     windows: tuple[int, ...]  # LDS addresses that address registers start from
     comment: str
     extra: int = 0  # bytes of a slot behind its areas, which operations lay out themselves
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     @property
     def only(self) -> Area:
@@ -201,7 +204,10 @@ class Lds:
                 windows.append(0)
             elif not windows or slot + reach - windows[-1] >= 1 << self.offset_bits:
                 windows.append(slot)
-        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), reads.comment, extra)
+        ring = Ring(
+            name, tuple(areas), slots, base, waves, tuple(windows), reads.comment, extra,
+            declared_at(),
+        )  # fmt: skip
         self.rings[name] = ring
         self.used = end
         return ring

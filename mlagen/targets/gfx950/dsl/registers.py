@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+from mlagen.dsl.extents import Extent, declared_at, touched
 from mlagen.dsl.tile import Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
 
@@ -41,8 +42,11 @@ class Regs:
     def __getitem__(self, index: int | slice) -> Regs:
         if isinstance(index, slice):
             start, stop, step = index.indices(self.count)
-            if step != 1 or stop <= start:
-                raise ScheduleError(f"{self}: slice {index} is empty or not consecutive")
+            if step != 1 or stop <= start or (index.stop is not None and index.stop > self.count):
+                raise ScheduleError(
+                    f"{self}: registers {index.start} to {index.stop} are not {self.count}'s, or "
+                    f"none, or do not follow each other"
+                )
             return Regs(self.symbol, self.start + start, stop - start, self.file)
         if not -self.count <= index < self.count:
             raise ScheduleError(f"{self}: register {index} is outside 0..{self.count - 1}")
@@ -79,6 +83,7 @@ class ScalarRegs:
 class Block:
     """`slots` runs of `count` registers, from register `first` of their file on."""
 
+    kind: ClassVar[str] = "the block"
     name: str
     first: int
     count: int
@@ -86,6 +91,12 @@ class Block:
     comment: str
     bank: str  # blocks with the same bank share registers
     file: File = "v"
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
+
+    @property
+    def registers(self) -> int:
+        """How many a slot has; the unit of its extent."""
+        return self.count
 
     def symbol(self, slot: int) -> str:
         return self.name if self.slots == 1 else f"{self.name}{slot}"
@@ -129,7 +140,7 @@ class Registers:
         if slots < 1:
             raise ScheduleError(f"registers {name!r}: {slots} slots; a ring of tiles has 1 or more")
         first = self._claim(name, count * slots, align, file)
-        return self._add(Block(name, first, count, slots, comment, name, file))
+        return self._add(Block(name, first, count, slots, comment, name, file, declared_at()))
 
     def tile(
         self, name: str, count: int, comment: str, *, slots: int = 1, file: File = "v"
@@ -149,8 +160,14 @@ class Registers:
             return tuple(self.tile(*want) for want in wants)
         first = self._claim(bank, max(count for _, count, _ in wants), 4, "v")
         return tuple(
-            self._add(Block(name, first, count, 1, comment, bank)) for name, count, comment in wants
+            self._add(Block(name, first, count, 1, comment, bank, place=declared_at()))
+            for name, count, comment in wants
         )
+
+    def taken(self, name: str, *extents: Extent) -> Block:
+        """The block of that name, of whose slots operations touch so much; ScheduleError where
+        there is none, or one of another size."""
+        return touched(self[name], *extents)
 
     def __getitem__(self, name: str) -> Block:
         """The block of that name; ScheduleError where there is none."""

@@ -1,5 +1,6 @@
 """sm_90a's own words: roles that are programs of their own, tiles in SMEM, mbarrier pipelines."""
 
+from mlagen.targets.nvidia.dsl.filled import filled, tiles_of
 from mlagen.targets.nvidia.dsl.pipeline import (
     PipelineSchedule,
     PipelineSpace,
@@ -25,5 +26,7 @@ __all__ = [
     "TmemTile",
     "WarpRole",
     "acquire",
+    "filled",
     "release",
+    "tiles_of",
 ]

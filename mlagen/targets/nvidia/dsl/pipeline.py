@@ -45,9 +45,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mlagen.dsl.builder import Builder, Named, Section
+from mlagen.dsl.extents import Extent, declared_at, touched
 from mlagen.dsl.function import ScheduleBase, ScheduleFunction, said
 from mlagen.dsl.knobs import Knobs
 from mlagen.dsl.operation import Operation, Step
@@ -94,10 +95,17 @@ class WarpRole:
 class NamedRegisters:
     """`count` registers of PTX type `type`, named `%NAME0 ..` in templates."""
 
+    kind: ClassVar[str] = "the block"
     name: str
     type: str
     count: int
     comment: str
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
+
+    @property
+    def registers(self) -> int:
+        """How many; the unit of its extent."""
+        return self.count
 
 
 @dataclass(frozen=True)
@@ -269,17 +277,19 @@ class PipelineSpace:
         """Declare registers; returns their names as templates write them."""
         if name in self.registers:
             raise ScheduleError(f"register name {name!r} is declared twice")
-        self.registers[name] = NamedRegisters(name, type, count, comment)
+        self.registers[name] = NamedRegisters(name, type, count, comment, declared_at())
         return self.names(name)
 
-    def names(self, name: str) -> list[str]:
-        """The names of declared registers; ScheduleError where there are none of that name."""
+    def names(self, name: str, *extents: Extent) -> list[str]:
+        """The names of declared registers, of which operations touch so many; ScheduleError where
+        there are none of that name, or not as many."""
         if name not in self.registers:
             raise ScheduleError(
                 f"no registers {name!r} are declared",
                 hint="declared: " + (", ".join(self.registers) or "none"),
             )
-        return [f"%{name}{index}" for index in range(self.registers[name].count)]
+        held = touched(self.registers[name], *extents)
+        return [f"%{name}{index}" for index in range(held.count)]
 
 
 class PipelineBuilder(Builder):

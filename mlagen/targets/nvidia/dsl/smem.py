@@ -12,9 +12,10 @@ buffer that one role's threads write for another's: writers arrive at a named ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_BOX
+from mlagen.dsl.extents import declared_at
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.tmem_tile import TmemTile
 from mlagen.targets.nvidia.limits import Nvidia
@@ -28,12 +29,14 @@ VECTOR = 16  # bytes that a thread moves at once
 class TmaTile:
     """`rows` rows of `row_bytes` in SMEM, filled by one TMA box of the tensor map `tensor`."""
 
+    kind: ClassVar[str] = "tile"
     name: str
     tensor: str
     rows: int
     row_bytes: int
     slots: int
     base: int
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     def __post_init__(self) -> None:
         if self.row_bytes != SWIZZLE_ROW_BYTES:
@@ -66,6 +69,7 @@ class Pipeline:
     each warp arrives once.
     """
 
+    kind: ClassVar[str] = "pipeline"
     name: str
     tiles: tuple[TmaTile, ...]
     producer: str
@@ -83,6 +87,7 @@ class Pipeline:
     columns: tuple[TmemTile, ...] = ()  # of TMEM, in place of tiles
     # Of a CTA pair: both blocks fill it for a role of the leader, or that role fills it for both.
     pair: Literal["", "to leader", "from leader"] = ""
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     @property
     def tensor(self) -> bool:
@@ -126,12 +131,14 @@ class Exchange:
     """`bytes` at `base` that the threads of `producer` write and `consumer` reads, once a tile.
     The named barrier `barrier` takes both roles: the producer arrives, the consumer waits."""
 
+    kind: ClassVar[str] = "exchange"
     name: str
     base: int
     bytes: int
     producer: str
     consumer: str
     barrier: int
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     def overlaps(self, tile: TmaTile) -> bool:
         """Whether it lies in place of a slot of `tile`."""
@@ -144,9 +151,11 @@ class Scratch:
     """`bytes` at `base` that one role writes and that are read where the proof shows that they are
     written: memory of their own, or that of tiles which are no longer needed."""
 
+    kind: ClassVar[str] = "room"
     name: str
     base: int
     bytes: int
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
 
 @dataclass
@@ -179,7 +188,7 @@ class Smem:
         if slots < 1:
             raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
         base = over.base if over else self._next(SWIZZLE_ALIGN)
-        tile = TmaTile(name, tensor, rows, row_bytes, slots, base)
+        tile = TmaTile(name, tensor, rows, row_bytes, slots, base, declared_at())
         if over and (tile.bytes, slots) != (over.bytes, over.slots):
             raise ScheduleError(
                 f"tile {name!r}: {slots} x {tile.bytes} bytes over {over.name!r}, which has "
@@ -239,7 +248,7 @@ class Smem:
             name, held, producer, consumers, depth, base, arrivals, resident, producer_threads,
             within.name if within else "", bool(by_warps), (role,) if role else consumers,
             by_warps == "fenced", self.blocks if by_warps == "for all" else 1, columns,
-            self._across(name, held, producer, consumers),
+            self._across(name, held, producer, consumers), declared_at(),
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline
@@ -283,7 +292,8 @@ class Smem:
                 )
             base = over.base
             self._claim(name, base, 0)
-        exchange = Exchange(name, base, size, producer, consumer, self.named_barrier(name))
+        barrier = self.named_barrier(name)
+        exchange = Exchange(name, base, size, producer, consumer, barrier, declared_at())
         self.exchanges[name] = exchange
         return exchange
 
@@ -296,7 +306,7 @@ class Smem:
             names = ", ".join(tile.name for tile in over)
             raise ScheduleError(f"scratch {name!r}: {names} do not follow each other in SMEM")
         self._claim(name, base, 0)
-        self.scratches[name] = Scratch(name, base, size)
+        self.scratches[name] = Scratch(name, base, size, declared_at())
         return self.scratches[name]
 
     def room(self, name: str, size: int, *, align: int = VECTOR) -> Scratch:
@@ -304,7 +314,7 @@ class Smem:
         `align`: of the swizzle's 8 lines where a product reads them as its operand."""
         base = self._next(align)
         self._claim(name, base, size)
-        self.scratches[name] = Scratch(name, base, size)
+        self.scratches[name] = Scratch(name, base, size, declared_at())
         return self.scratches[name]
 
     def named_barrier(self, name: str) -> int:

@@ -12,7 +12,9 @@ that tcgen05.cp fills from SMEM.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from mlagen.dsl.extents import declared_at
 from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.nvidia.dsl.smem import Smem
 from mlagen.targets.nvidia.dsl.tmem_tile import COLUMN_BYTES, TmemTile
@@ -25,12 +27,14 @@ class TmemRegion:
     """`columns` columns of four bytes from `column` on, in all lanes. `barrier`: SMEM address of
     the mbarrier that the producer's last product completes, -1 for an operand."""
 
+    kind: ClassVar[str] = "region"
     name: str
     column: int
     columns: int
     producer: str
     consumer: str
     barrier: int
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     @property
     def bytes(self) -> int:
@@ -78,7 +82,9 @@ class Tmem:
         tcgen05.cp fills for products of the same role."""
         first = self._claim(smem, name, columns, over)
         barrier = smem.mbarrier(name) if consumer != producer else -1
-        self.regions[name] = TmemRegion(name, first, columns, producer, consumer, barrier)
+        self.regions[name] = TmemRegion(
+            name, first, columns, producer, consumer, barrier, declared_at()
+        )
         return self.regions[name]
 
     def tile(
@@ -97,7 +103,7 @@ class Tmem:
             first, stride = self._claim(smem, name, columns, over), under.stride
         else:
             first, stride = self._claim(smem, name, columns * slots, over), columns
-        self.tiles[name] = TmemTile(name, columns, slots, first, stride)
+        self.tiles[name] = TmemTile(name, columns, slots, first, stride, declared_at())
         return self.tiles[name]
 
     def _claim(self, smem: Smem, name: str, columns: int, over: Place | None) -> int:

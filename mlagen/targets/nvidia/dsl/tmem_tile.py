@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 COLUMN_BYTES = 512  # four in each of 128 lanes
 
@@ -12,11 +13,13 @@ class TmemTile:
     """`slots` times `columns` columns of four bytes, the first at `column`, in all lanes. `stride`:
     columns from one slot to the next."""
 
+    kind: ClassVar[str] = "columns"
     name: str
     columns: int
     slots: int
     column: int
     stride: int
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     @property
     def bytes(self) -> int:
