@@ -15,7 +15,7 @@ from typing import Any
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.mutation.subject import Source, Subject, described
 from mlagen.mutation.verdict import Verdict
-from mlagen.processes import working
+from mlagen.processes import safe_path, working
 
 SCHEMA = "mlagen.mutate/1"
 # Classes whose defects may leave values right: only findings count as noticed there.
@@ -211,6 +211,7 @@ def mutate(
         # Not forked: the parent may hold threads, and numba's locks with them.
         context = multiprocessing.get_context("spawn")
         with (
+            safe_path(),
             ProcessPoolExecutor(processes, context, _start, (source,)) as pool,
             working(pool, _judged, chosen) as futures,
         ):

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from mlagen.errors import ConfigError, MissingError, MlagenError, required
+from mlagen.processes import SAFE, safe_path
 from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
 from mlagen.tune.workers import drained
@@ -238,7 +239,7 @@ def local_cluster(
     from distributed.deploy.spec import SpecCluster
 
     def worker(gpu: str, **more: Any) -> dict[str, Any]:
-        env = {gpus: gpu} if gpus else {}
+        env = SAFE | ({gpus: gpu} if gpus else {})
         return {"cls": distributed.Nanny, "options": {"nthreads": 1, "env": env, **more, **_QUIET}}
 
     resources = {tag: 1} if tag else {}
@@ -247,15 +248,16 @@ def local_cluster(
         spare = len(os.sched_getaffinity(0)) - count
         workers += [worker("") for _ in range(min(spare, _BUILDERS * count))]
     try:
-        cluster = SpecCluster(
-            workers=dict(enumerate(workers)),
-            scheduler={
-                "cls": distributed.Scheduler,
-                "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},
-            },
-            silence_logs=50,
-        )
-        client = distributed.Client(cluster, timeout=_CONNECT, set_as_default=False)
+        with safe_path():
+            cluster = SpecCluster(
+                workers=dict(enumerate(workers)),
+                scheduler={
+                    "cls": distributed.Scheduler,
+                    "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},
+                },
+                silence_logs=50,
+            )
+            client = distributed.Client(cluster, timeout=_CONNECT, set_as_default=False)
     except MlagenError:
         raise
     except Exception as error:

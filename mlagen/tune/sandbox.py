@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from mlagen.errors import MlagenError
+from mlagen.processes import python_command
 from mlagen.tune.zygote import Reply, Request, receive, send
 
 
@@ -61,7 +61,7 @@ class Sandbox:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from mlagen.tune.zygote import main; main()"],
+                python_command("from mlagen.tune.zygote import main; main()"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C on the terminal is for us alone
