@@ -109,7 +109,7 @@ def job_of_artifact(
     manifest = artifact.manifest
     _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
-    inputs = kind.made(artifact, data="realistic", seed=seed, **shape)
+    inputs = kind.simulated(artifact, seed=seed, **shape)
     if steady:
         _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     emulator = EmulatedLauncher(
@@ -158,11 +158,18 @@ def _check_length(artifact: Artifact, walk: Walk | None) -> None:
         )
 
 
-def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
-    """`NAME=SIZE` texts as the sizes of the artifact's kind of problem."""
+def sizes_of(
+    artifact: Artifact, shapes: Sequence[str], problem_file: str | None = None
+) -> dict[str, Any]:
+    """`NAME=SIZE` texts as the sizes of the artifact's kind of problem. `problem_file`: the
+    schedule file that brings it, where it is none of the shipped ones."""
     from mlagen.request import parse_sizes
     from mlagen.verify import kind_of
 
+    if problem_file is not None:
+        from mlagen.codegen.schedules import load
+
+        load(problem_file, artifact.manifest.target)
     kind = kind_of(artifact)
     return parse_sizes(shapes, kind.sizes, kind.lists)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -94,15 +94,20 @@ class GemmTrial(Trial):
     """A call of a GEMM kernel."""
 
     inputs: GemmInputs
+    k_tile: int | None = None  # of the artifact, once it is known
 
     @property
     def sizes(self) -> Mapping[str, int]:
         return self.inputs.sizes
 
     @property
-    def walk(self) -> Walk:
-        step = self.inputs.config.k_tile
-        return Walk(-(-self.sizes["k"] // step), "k", step)
+    def walk(self) -> Walk | None:
+        if self.k_tile is None:
+            return None
+        return Walk(-(-self.sizes["k"] // self.k_tile), "k", self.k_tile)
+
+    def planned(self, artifact: Artifact) -> GemmTrial:
+        return replace(self, k_tile=int(artifact.manifest.knobs["k_tile"]))
 
     def oracles(self) -> tuple[Expected, ...]:
         return exact(self.inputs), rounded(self.inputs)

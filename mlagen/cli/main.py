@@ -34,6 +34,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _bound_memory() -> None:
+    """What takes more memory than this machine has free ends in an error of its own, and not in a
+    process that the system chooses to kill. Drivers of GPUs reserve more than there is."""
+    if sys.argv[1:2] in (["bench"], ["tune"]):
+        return
+    try:
+        import resource
+
+        from mlagen.room import free_bytes
+
+        free = free_bytes()
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        if free is not None and (most == resource.RLIM_INFINITY or free < most):
+            resource.setrlimit(resource.RLIMIT_DATA, (free, most))
+    except (ImportError, OSError, ValueError):  # another system than Linux
+        return
+
+
 def main() -> None:
     """Entry point of the `mlagen` script."""
     # The first that is registered is called last, when all others have tidied up. An interrupt in
@@ -42,6 +60,8 @@ def main() -> None:
     atexit.register(lambda: os._exit(INTERRUPTED) if INTERRUPTED in codes else None)
     try:
         from mlagen.cli.streams import guarded
+
+        _bound_memory()
     except KeyboardInterrupt:
         codes.append(INTERRUPTED)
     else:

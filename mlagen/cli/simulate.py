@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli import terminal
-from mlagen.cli.options import build_options, json_option, launch_options
+from mlagen.cli.options import build_options, json_option, launch_options, problem_option
 from mlagen.cli.progress import ProgressBar, progress_bar
 from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
@@ -32,6 +32,7 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 @click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
               help="A size of an artifact's call, as for verify.")  # fmt: skip
+@problem_option
 @click.option("--workgroups", multiple=True, metavar="X,Y,Z",
               help="Simulate this one; may be repeated. Default: three of the grid.")  # fmt: skip
 @click.option("--constant", "constants", multiple=True, metavar="NAME=VALUE",
@@ -76,6 +77,7 @@ def command(
     launch_path: str | None,
     kernel: str | None,
     shapes: tuple[str, ...],
+    problem_file: str | None,
     workgroups: tuple[str, ...],
     allow_outside: bool,
     max_memory: int | None,
@@ -124,12 +126,14 @@ def command(
     if against_launch is not None and against is None:
         raise ConfigError("--against-launch goes with --against")
     machine = _machine(constants)
-    job = _job(path, texts, launch_path, kernel, shapes, workgroups, tiles, limits)
+    job = _job(path, texts, launch_path, kernel, shapes, problem_file, workgroups, tiles, limits)
     if against is not None:
         other_launch = against_launch or launch_path
         theirs = BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved)
         launched = other_launch if _is_code(against) else None
-        other = _job(against, theirs, launched, None, shapes, workgroups, tiles, limits)
+        other = _job(
+            against, theirs, launched, None, shapes, problem_file, workgroups, tiles, limits
+        )
         _compare(job, other, machine, as_json)
         return
     title = "simulating" if no_grid else "simulating, in every corner of the model"
@@ -264,6 +268,7 @@ def _job(
     launch_path: str | None,
     kernel: str | None,
     shapes: tuple[str, ...],
+    problem_file: str | None,
     workgroups: tuple[str, ...],
     tiles: int | None,
     limits: tuple[bool, int | None, int | None],
@@ -281,6 +286,7 @@ def _job(
             ("--set", texts.fields),
             ("--knob", texts.knobs),
             ("--shape", shapes),
+            ("--problem", problem_file),
         ):
             if given:
                 raise ConfigError(f"{option} is for artifacts; {path} is a code object")
@@ -291,7 +297,7 @@ def _job(
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, texts)
-    sizes = sizes_of(artifact, shapes)
+    sizes = sizes_of(artifact, shapes, problem_file)
     with progress_bar("recording"):
         return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
 

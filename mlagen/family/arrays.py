@@ -9,6 +9,7 @@ A family with inputs that depend on each other, or with sampled workgroups, writ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def _realistic(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.standard_t(5, shape) * rng.lognormal(0.0, 0.7, (*shape[:-1], 1))
 
 
+_DRAWN = 1 << 22  # numbers that a simulated call has at each place of an array
 DATA = {"randn": _randn, "realistic": _realistic}
 
 
@@ -85,12 +87,14 @@ class ArrayFamily(Family):
         """The same for each problem class of the family."""
         return _ArrayKind(self)
 
-    def empty(self, sizes: Mapping[str, int]) -> dict[str, Array]:
+    def empty(self, sizes: Mapping[str, int], fill: float = np.nan) -> dict[str, Array]:
         """The outputs of a call, filled with NaN: what nobody writes shows."""
-        return {
-            tensor: np.full(_shape(form, sizes), np.nan, ELEMENT_TYPES[str(form[0])])
-            for tensor, form in self.outputs.items()
-        }
+        made = {}
+        for tensor, form in self.outputs.items():
+            made[tensor] = np.zeros(_shape(form, sizes), ELEMENT_TYPES[str(form[0])])
+            if fill:
+                made[tensor].fill(fill)
+        return made
 
 
 class ArrayKernel:
@@ -114,10 +118,11 @@ class ArrayKernel:
         return outputs[next(iter(outputs))] if len(outputs) == 1 else tuple(outputs.values())
 
     def run(
-        self, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+        self, arrays: Mapping[str, Array], sizes: Mapping[str, int], *, fill: bool = True
     ) -> tuple[dict[str, Array], LaunchReport]:
-        """The outputs by name, and what the launch was."""
-        outputs = self.family.empty(sizes)
+        """The outputs by name, and what the launch was. Without `fill` outputs begin as zeros,
+        which take no memory until they are written."""
+        outputs = self.family.empty(sizes, np.nan if fill else 0)
         scalars = {a.name: sizes[a.name] for a in self.artifact.manifest.args if a.name in sizes}
         tensors = {**arrays, **outputs}
         return outputs, self.launcher.launch(
@@ -130,6 +135,7 @@ class _ArrayInputs:
     family: ArrayFamily
     sizes: Mapping[str, int]
     arrays: Mapping[str, Array]
+    compared: bool = True  # whether somebody looks at the outputs
 
 
 class _ArrayKind(Kind):
@@ -143,18 +149,37 @@ class _ArrayKind(Kind):
     ) -> _ArrayInputs:
         if data not in DATA:
             raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(DATA)}")
-        if unknown := set(shape) - set(self.sizes):
-            known = ", ".join(self.sizes)
-            raise ConfigError(f"unknown size {', '.join(sorted(unknown))}", hint=f"sizes: {known}")
-        sizes = {**self.family.sizes, **{name: integer(name, n) for name, n in shape.items()}}
-        if bad := [f"{name}={n}" for name, n in sizes.items() if n < 1]:
-            raise ConfigError(f"{', '.join(bad)}: a size is at least 1")
+        sizes = self._sizes(shape)
         rng = np.random.default_rng([seed, *data.encode()])
         arrays = {
             tensor: DATA[data](rng, _shape(form, sizes)).astype(ELEMENT_TYPES[str(form[0])])
             for tensor, form in self.family.inputs.items()
         }
         return _ArrayInputs(self.family, sizes, arrays)
+
+    def simulated(self, artifact: Artifact, *, seed: int, **shape: Any) -> _ArrayInputs:
+        """Zeros, which take no memory, but where the first workgroup of a grid, the middle and the
+        last one read."""
+        sizes = self._sizes(shape)
+        rng = np.random.default_rng(seed)
+        try:
+            arrays = {
+                tensor: _in_part(rng, _shape(form, sizes), ELEMENT_TYPES[str(form[0])])
+                for tensor, form in self.family.inputs.items()
+            }
+        except (MemoryError, ValueError) as error:  # numpy's: more bytes than addresses
+            raise ConfigError(f"no array has these sizes: {error}") from None
+        return _ArrayInputs(self.family, sizes, arrays, compared=False)
+
+    def _sizes(self, shape: Mapping[str, Any]) -> dict[str, int]:
+        """All sizes of a call, of which `shape` has some."""
+        if unknown := set(shape) - set(self.sizes):
+            known = ", ".join(self.sizes)
+            raise ConfigError(f"unknown size {', '.join(sorted(unknown))}", hint=f"sizes: {known}")
+        sizes = {**self.family.sizes, **{name: integer(name, n) for name, n in shape.items()}}
+        if bad := [f"{name}={n}" for name, n in sizes.items() if n < 1]:
+            raise ConfigError(f"{', '.join(bad)}: a size is at least 1")
+        return sizes
 
     def trial(self, inputs: _ArrayInputs) -> _ArrayTrial:
         return _ArrayTrial(inputs)
@@ -178,7 +203,8 @@ class _ArrayTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         kernel = ArrayKernel(self.inputs.family, artifact, launcher)
-        outputs, report = kernel.run(self.inputs.arrays, self.inputs.sizes)
+        inputs = self.inputs
+        outputs, report = kernel.run(inputs.arrays, inputs.sizes, fill=inputs.compared)
         return {name: four_dimensions(array) for name, array in outputs.items()}, report
 
     def place(self, worst: Worst) -> str:
@@ -186,6 +212,16 @@ class _ArrayTrial(Trial):
         at = (worst.batch, worst.head, worst.row, worst.depth)
         form = self.inputs.family.outputs[worst.output]
         return f"{worst.output}[{', '.join(map(str, at[5 - len(form) :]))}]"
+
+
+def _in_part(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    made = np.zeros(shape, dtype)
+    count = max(_DRAWN // math.prod(shape[1:]), 1)
+    rows = shape[0] if shape else 0
+    for start in (0, (rows - count) // 2, rows - count) if rows > 3 * count else (0,):
+        part = made[start : start + count] if rows > 3 * count else made
+        part[...] = _realistic(rng, part.shape).astype(dtype)
+    return made
 
 
 def _shape(form: Form, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -134,6 +134,11 @@ class Kind(ABC):
                 hint="smaller sizes fit",
             ) from None
 
+    def simulated(self, artifact: Artifact, *, seed: int, **shape: Any) -> Any:
+        """`made` for a call of which the cycle model looks at a few workgroups, and at no output:
+        realistic data, where they are read."""
+        return self.made(artifact, data="realistic", seed=seed, **shape)
+
     @abstractmethod
     def trial(self, inputs: Any) -> Trial:
         """The trial of these inputs, made up or given by a caller."""

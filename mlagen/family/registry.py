@@ -58,11 +58,17 @@ def family_of(artifact: Artifact) -> Family:
         {*_shipped(), *_registered, *(point.name for point in entry_points(group=GROUP))}
     )
     what = f"of the family {manifest.family!r}" if manifest.family else "of no family"
+    hint = (
+        f"name the file that registers it: --problem FILE.py "
+        f"(it was built from {manifest.schedule_file})"
+        if manifest.family
+        else f"register one in {manifest.schedule_file}, and name it in {manifest.problem_type}: "
+        'family = "NAME" (docs/first_kernel.md)'
+    )
     raise ConfigError(
         f"{manifest.kernel} solves a {manifest.problem_type} {what}, and nothing here knows its "
         f"inputs and oracles (known: {', '.join(known)})",
-        hint=f"name the file that registers it: --problem FILE.py "
-        f"(it was built from {manifest.schedule_file})",
+        hint=hint,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,3 +142,36 @@ def test_corners_are_counted(
     corners = list(range(1, counted[-1][1] + 1))
     assert len(corners) > 2
     assert counted == [(done, len(corners)) for done in corners]
+
+
+# ---- what is not shipped: an example, an artifact of one's own, a very large call ---------------
+
+GEMM = str(Path(__file__).parents[2] / "examples" / "gemm_bf16.py")
+SMALL = ("--shape", "m=256", "--shape", "n=256", "--shape", "k=1024", "--no-grid")
+
+
+def test_the_example_and_its_artifact(mlagen, tmp_path: Path) -> None:
+    done = mlagen("simulate", GEMM, "--target", "gfx950", *SMALL)
+    assert done.code == 0 and "a tile" in done.out, done.err
+    assert mlagen("build", GEMM, "--target", "gfx950", "-o", tmp_path / "k").code == 0
+    again = mlagen("simulate", tmp_path / "k", *SMALL, "--problem", GEMM)
+    assert again.code == 0 and again.out.splitlines()[:8] == done.out.splitlines()[:8]
+    short = mlagen("simulate", GEMM, "--target", "gfx950", *SMALL[:4], "--shape", "k=64")
+    assert short.code == 2 and "tiles of 64" in short.err and "hint: k=" in short.err
+
+
+def test_a_large_call_of_a_family_of_arrays_takes_no_more_than_its_workgroups(
+    mlagen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "first_kernel.md").read_text()
+    for name, body in re.findall(r"[Ii]n `([\w./]+)`:\n\n```\w+\n(.*?)```", page, re.S):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(body)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sums = tmp_path / "column_sums.py"
+    done = mlagen("simulate", sums, "--shape", "m=60", "--shape", "n=16000000", "--no-grid")
+    assert done.code == 0, done.err
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert taken < 1 << 20, f"{taken} KiB for three workgroups; x alone has 3.6 GiB"
+    huge = mlagen("simulate", sums, "--shape", "m=100000000", "--shape", "n=1000000000000")
+    assert huge.code == 2 and "no array has these sizes" in huge.err

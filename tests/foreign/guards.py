@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,13 +89,18 @@ class GuardedMachine(machine.Machine):
 _shared = Zones()
 
 
-def _guarded_memory(*arguments: Any) -> Memory:
+def _guarded_memory(*arguments: Any, **_: Any) -> Memory:
+    """With all buffers in the arena, however large."""
     global _shared
     _shared = Zones()
     memory = build_memory(*arguments)
     arena = _shared.house("arena", memory.arena, True)
     table = _shared.house("buffer table", memory.table, True)
-    return Memory(arena, table, memory.buffers, memory.kernarg_address, memory.unset)
+    held = tuple(
+        arena[int(row[y.B_ARENA]) :][: part.size]
+        for row, part in zip(table, memory.held, strict=True)
+    )
+    return replace(memory, arena=arena, origin=arena.ctypes.data, table=table, held=held)
 
 
 @contextmanager

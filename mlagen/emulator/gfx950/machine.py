@@ -70,10 +70,17 @@ def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> Emu
     _check(run)
     program = translate(run.kernel)
     STARTER.start()  # before there are threads that Ctrl-C does not reach
-    memory = build_memory(run.launch.arguments, run.kernel.kernarg_bytes, run.launch.buffers)
-    shadow = make_shadow(program, memory) if run.settings.trace_nonfinite else None
+    traced, watched = run.settings.trace_nonfinite, run.settings.sanitize
+    watched = watched and program.atomics == "silent"
+    memory = build_memory(
+        run.launch.arguments,
+        run.kernel.kernarg_bytes,
+        run.launch.buffers,
+        in_place=not (traced or watched),  # they have tables by dword of the arena
+    )
+    shadow = make_shadow(program, memory) if traced else None
     accesses = None
-    if run.settings.sanitize and program.atomics == "silent":
+    if watched:
         accesses = np.zeros((2, memory.arena.size // 4 + 1), dtype=np.int64)
     started = time.perf_counter()
     workers = min(run.settings.threads or os.cpu_count() or 1, len(run.workgroups)) or 1
@@ -247,7 +254,6 @@ class Machine:
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
             y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
-            y.C_ARENA: memory.arena,
             y.C_BUFFERS: memory.table,
             y.C_UNSET: memory.unset,
             y.C_HAZARD: hazard_matrix(),
@@ -261,6 +267,7 @@ class Machine:
             self.context[slot] = array.ctypes.data
         descriptor = run.kernel.descriptor
         context = self.context
+        context[y.C_ARENA] = memory.origin
         context[y.C_WAVES] = waves
         context[y.C_VGPRS] = descriptor.vgprs
         context[y.C_ROWS_PROGRAM] = len(program.rows)
@@ -277,7 +284,7 @@ class Machine:
         context[y.C_RECORD] = self._recorder.address if self._recorder else 0
         self._kernarg = memory.kernarg_address
         self._unset = memory.unset
-        self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
+        self._kernarg_bytes = memory.held[-1]
 
     def execute(self, group: tuple[int, int, int], stop: threading.Event) -> Outcome:
         """Execute one workgroup to its end, or until `stop` is set: StoppedError."""

@@ -1,4 +1,5 @@
-"""Global memory of a run: buffers at simulated addresses, backed by one arena of bytes.
+"""Global memory of a run: buffers at simulated addresses, backed by one arena of bytes, and large
+ones by the callers' own arrays.
 
 Simulated addresses are far apart (more than 4 GiB), so an offset that is off by anything a 32-bit
 register can hold falls into a gap and is reported, never into the next buffer.
@@ -6,7 +7,7 @@ register can hold falls into a gap and is reported, never into the next buffer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,36 +17,42 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.launch import Argument
 from mlagen.emulator.tensor_maps import TensorMap
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.room import require_room
 
 _ARENA_ALIGN = 256
+_LARGE = 1 << 25  # bytes: a buffer that is not copied; from there on glibc begins a page for each
+_PAGE, _OVER = 4096, 16  # bytes of the host's pages; that a load may reach over a buffer's end
 _LARGEST_KERNARG = 1 << 20
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie.
+    """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie: `held`,
+    in the buffers' order, then those of the argument segment. Their places in the table count from
+    the host's address `origin`.
 
     `unset`: by dword of the argument segment, 1 where no argument set a byte of it.
     """
 
     arena: np.ndarray
+    origin: int
     table: np.ndarray
     buffers: tuple[Buffer, ...]
+    held: tuple[np.ndarray, ...]
     kernarg_address: int
     unset: np.ndarray
 
     def write_back(self) -> None:
-        """Copy what the kernel stored into the callers' arrays."""
-        for number, buffer in enumerate(self.buffers):
-            if buffer.access == "read" or not buffer.array.nbytes:
+        """Copy what the kernel stored into the callers' arrays, where it is not there already."""
+        for buffer, held in zip(self.buffers, self.held, strict=False):
+            if buffer.access == "read" or np.may_share_memory(held, buffer.array):
                 continue
-            start = int(self.table[number, y.B_ARENA])
-            flat = buffer.array.reshape(-1).view(np.uint8)
-            flat[:] = self.arena[start : start + flat.size]
+            buffer.array.reshape(-1).view(np.uint8)[:] = held
 
     def address_of(self, offset: int) -> int:
-        """The simulated address of a byte of the arena that lies in a buffer."""
-        row = self.table[self.table[:, y.B_ARENA] <= offset][-1]
+        """The simulated address of a byte that lies in a buffer, by its place."""
+        inside = offset - self.table[:, y.B_ARENA]
+        row = self.table[(inside >= 0) & (inside < self.table[:, y.B_BYTES])][0]
         return int(row[y.B_BASE] + offset - row[y.B_ARENA])
 
     def name_of(self, address: int) -> str:
@@ -72,9 +79,14 @@ class Memory:
 
 
 def build_memory(
-    arguments: Sequence[Argument], kernarg_bytes: int, others: Sequence[Buffer] = ()
+    arguments: Sequence[Argument],
+    kernarg_bytes: int,
+    others: Sequence[Buffer] = (),
+    *,
+    in_place: bool = False,
 ) -> Memory:
-    """Lay out buffers and the argument segment. ConfigError for what cannot be passed."""
+    """Lay out buffers and the argument segment. ConfigError for what cannot be passed, and where
+    this machine has not the memory. `in_place`: the kernel works on large arrays themselves."""
     buffers: list[Buffer] = []
     for argument in arguments:
         if isinstance(argument.value, TensorMap):
@@ -116,18 +128,55 @@ def build_memory(
         kernarg[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
         given[argument.offset : argument.offset + len(raw)] = True
     unset = np.asarray(~given.reshape(-1, 4).any(axis=1), dtype=np.int64)
-    sizes = [buffer.array.nbytes for buffer in buffers] + [kernarg.size]
-    table = np.zeros((len(sizes), y.B_SIZE), dtype=np.int64)
-    place = 0
-    for number, size in enumerate(sizes):
+    own = [_bytes_of(buffer) for buffer in buffers]
+    arena, held = _held([*own, kernarg], _placeable(own) if in_place else set())
+    origin = min(part.ctypes.data for part in (arena, *held) if part.size)
+    sizes = [part.size for part in held]
+    addresses.append(free_address(addresses, sizes))
+    table = np.zeros((len(held), y.B_SIZE), dtype=np.int64)
+    for number, part in enumerate(held):
         access = ACCESS[buffers[number].access] if number < len(buffers) else 1
-        base = addresses[number] if number < len(buffers) else free_address(addresses, sizes)
-        table[number] = (base, size, place, access)
-        place += -(-(size + 8) // _ARENA_ALIGN) * _ARENA_ALIGN
-    arena = np.zeros(place, dtype=np.uint8)
-    for number, buffer in enumerate(buffers):
-        start = int(table[number, y.B_ARENA])
-        arena[start : start + sizes[number]] = buffer.array.reshape(-1).view(np.uint8)
-    start = int(table[len(buffers), y.B_ARENA])
-    arena[start : start + kernarg.size] = kernarg
-    return Memory(arena, table, tuple(buffers), int(table[len(buffers), y.B_BASE]), unset)
+        place = part.ctypes.data - origin if part.size else 0
+        table[number] = (addresses[number], part.size, place, access)
+    return Memory(arena, origin, table, tuple(buffers), tuple(held), addresses[-1], unset)
+
+
+def _bytes_of(buffer: Buffer) -> np.ndarray:
+    return buffer.array.reshape(-1).view(np.uint8)
+
+
+def _placeable(own: Sequence[np.ndarray]) -> set[int]:
+    """Numbers of the large arrays that the kernel can work on themselves: they lie alike to cache
+    lines, and behind each is some more of its last page."""
+    large = [
+        (part.size, number)
+        for number, part in enumerate(own)
+        if part.size >= _LARGE and 0 < (part.ctypes.data + part.size) % _PAGE <= _PAGE - _OVER
+    ]
+    if not large:
+        return set()
+    phase = own[max(large)[1]].ctypes.data % _ARENA_ALIGN
+    return {n for _, n in large if own[n].ctypes.data % _ARENA_ALIGN == phase and phase % 16 == 0}
+
+
+def _held(own: Sequence[np.ndarray], in_place: Set[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The arena, which has copies of all but those in place, and where the bytes of each are."""
+    phase = next((own[n].ctypes.data % _ARENA_ALIGN for n in in_place), 0)
+    starts, end = [], 0
+    for number, part in enumerate(own):
+        starts.append(end)
+        if number not in in_place:
+            end += -(-(part.size + 8) // _ARENA_ALIGN) * _ARENA_ALIGN
+    require_room(end, "the emulator's copies of a launch's buffers")
+    whole = np.zeros(end + _ARENA_ALIGN, dtype=np.uint8)
+    first = (phase - whole.ctypes.data) % _ARENA_ALIGN
+    arena = whole[first : first + end]
+    held = []
+    for number, part in enumerate(own):
+        if number in in_place:
+            held.append(part)
+            continue
+        copy = arena[starts[number] : starts[number] + part.size]
+        copy[:] = part
+        held.append(copy)
+    return arena, held
