@@ -1,4 +1,4 @@
-"""Every form of every shipped schedule and example: problems and knobs that say different programs.
+"""Every form of every shipped schedule, the examples, and the kernels that pages write.
 
 A program is what a schedule says: its operations in their order, section by section, and the plain
 loop that it declares. What differs in sizes and formats alone is one form here.
@@ -7,8 +7,11 @@ loop that it declares. What differs in sizes and formats alone is one form here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,13 @@ from mlagen.codegen.schedules import load
 from mlagen.dsl import ScheduleFunction
 from mlagen.dsl.operation import operations_of
 from mlagen.errors import MlagenError
+from mlagen.problem.fields import example_of
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "docs"))
+
+from doc_pages import read_page  # noqa: E402
+
 FP8, ROPE = "fp8_e4m3", "fp8_rope_aware"
 
 
@@ -33,7 +41,7 @@ class Form:
 
     def __str__(self) -> str:
         said = {**self.fields, **self.knobs}
-        name = Path(self.kernel).stem if ".py" in self.kernel else self.kernel
+        name = self.kernel.rpartition(":")[2]
         return " ".join([name, self.target, *(f"{k}={v}" for k, v in said.items())])
 
     def function(self) -> ScheduleFunction:
@@ -42,8 +50,8 @@ class Form:
     def run(self) -> Any:
         """(function, schedule, templates)."""
         function = self.function()
-        made = function.problem_type
-        problem = made.from_fields(self.fields) if hasattr(made, "from_fields") else made()
+        kind = function.problem_type
+        problem = kind.from_fields(self.fields) if self.fields else example_of(kind)  # type: ignore[attr-defined]
         return run_schedule(function, problem, knobs=self.knobs)
 
 
@@ -104,20 +112,39 @@ FIELDS: dict[str, Any] = {
     **{f"mla_sparse_prefill_{target}": _sparse_prefill for target in ("gfx950", "sm90", "sm100")},
     **{f"mla_sparse_decode_{target}": _sparse_decode for target in ("gfx950", "sm90", "sm100")},
 }
-EXAMPLES = {
-    "examples/gemm_bf16.py": (("gfx950", "sm_90a", "sm_100a"), lambda: _product(
-        output_dtype=("bf16", "fp32"))),
-}  # fmt: skip
+PAGES = ("first_kernel.md", "write_a_schedule.md")  # those that write a schedule that is built
+
+
+def examples() -> list[Form]:
+    """Each schedule of each example, with the default of its problem."""
+    files = sorted((ROOT / "examples").glob("*.py"))
+    return [form for file in files for form in _of_file(file)]
+
+
+def written(folder: Path) -> list[Form]:
+    """Each schedule that a page of the documentation writes, in a folder a page."""
+    found = []
+    for page in PAGES:
+        place = folder / Path(page).stem
+        for item in read_page((ROOT / "docs" / page).read_text()):
+            if item.what == "file":
+                path = place / item.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(item.text)
+        found += [form for file in sorted(place.glob("*.py")) for form in _of_file(file)]
+    return found
+
+
+def _of_file(file: Path) -> list[Form]:
+    names = re.findall(r"^@schedule\(.*target=\"(\w+)\".*\ndef (\w+)", file.read_text(), re.M)
+    return [Form(f"{file}:{name}", target, {}, {}) for target, name in names]
 
 
 def candidates() -> Iterator[Form]:
-    """Problems of every shipped schedule and example, with the default knobs."""
+    """Problems of every shipped schedule, with the default knobs."""
     for kernel, fields in FIELDS.items():
         target = load(kernel).target
         yield from (Form(kernel, target, x, {}) for x in fields())
-    for kernel, (targets, fields) in EXAMPLES.items():
-        for target in targets:
-            yield from (Form(str(ROOT / kernel), target, x, {}) for x in fields())
 
 
 def program(schedule: Any) -> tuple[Any, ...]:
@@ -137,27 +164,34 @@ def program(schedule: Any) -> tuple[Any, ...]:
     return (*name, told(schedule.prologue), told(schedule.items), loop, told(schedule.epilogue))
 
 
-def forms(wanted: Any = None) -> list[Form]:
-    """One form of each program, with each knob at each of its choices, one at a time."""
+def forms(problems: Iterable[Form]) -> list[Form]:
+    """One form of each program of these problems, with each knob at each of its choices, one at a
+    time. Problems that their kernel does not have are left out."""
     found: dict[tuple[Any, ...], Form] = {}
-    for form in candidates():
-        if wanted and not wanted(form):
-            continue
+
+    def said(form: Form) -> Any:
         try:
             schedule = form.run()[1]
         except MlagenError:
-            continue  # the kernel does not have this problem
+            return None
         new = program(schedule) not in found
         found.setdefault(program(schedule), form)
-        if not new:
-            continue  # knobs say the same programs of it
+        return schedule if new else None
+
+    for form in problems:
+        if (schedule := said(form)) is None:
+            continue
         for name, knob in schedule.declared.items():
             for choice in knob.choices:
-                if str(choice) == str(schedule.knobs[name]):
-                    continue
-                other = Form(form.kernel, form.target, form.fields, {name: choice})
-                try:
-                    found.setdefault(program(other.run()[1]), other)
-                except MlagenError:
-                    continue
+                if str(choice) != str(schedule.knobs[name]):
+                    said(replace(form, knobs={name: choice}))
     return list(found.values())
+
+
+def drawn(count: int, salt: int) -> list[Form]:
+    """So many problems of each shipped schedule, drawn by `salt`."""
+    rng = random.Random(salt)
+    by_kernel: dict[str, list[Form]] = {}
+    for form in candidates():
+        by_kernel.setdefault(form.kernel, []).append(form)
+    return [x for held in by_kernel.values() for x in rng.sample(held, min(count, len(held)))]

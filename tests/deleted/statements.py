@@ -1,4 +1,4 @@
-"""Operation statements of a schedule, and the schedule without one of them.
+"""Operation statements of a schedule, and the schedule with one of them changed.
 
 A schedule is run with a recorder, which knows of each operation that is recorded the statements of
 schedule files that were being executed. An edit changes one of these statements in the syntax tree
@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import copy
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -23,16 +23,13 @@ from mlagen.dsl.builder import Builder
 from mlagen.targets.gfx950.dsl.builder import ClusterBuilder
 from mlagen.targets.nvidia.dsl.pipeline import PipelineBuilder
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A statement: the file and the function that it stands in, and its first line."""
+    """A statement: its file, the function of that file that it stands in, and its first line."""
 
     file: str
     function: str
-    first: int  # line of the function
     line: int
 
     def __str__(self) -> str:
@@ -41,8 +38,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """A changed statement. `kind`: drop, swap or shift; `text`: what it did; `path`: of names and
-    numbers from the statement to what changes, "" where all of it goes."""
+    """A changed statement. `kind`: drop, swap or shift; `text`: what it did; `code`: of the
+    function with it."""
 
     kind: str
     place: Place
@@ -53,42 +50,33 @@ class Edit:
         return f"{self.kind} {self.place} {self.text}"
 
 
-def recorded(run: Any, tables: frozenset[str]) -> tuple[Any, dict[Place, int], dict[Place, Any]]:
-    """What `run()` returns, how many operations each statement of the files `tables` recorded, and
-    the function of each."""
-    counts: dict[Place, int] = {}
-    functions: dict[Place, Any] = {}
+def places(run: Callable[[], Any], tables: frozenset[str]) -> list[Place]:
+    """The statements of the files `tables` that record operations while `run` is called: each
+    statement that is being executed then, but for those of a class, which says what an operation
+    is."""
+    found: set[Place] = set()
 
-    def note(frame: FrameType | None) -> None:
+    def note(self: Builder) -> None:
+        frame: FrameType | None = sys._getframe()
         while frame is not None:
-            code = frame.f_code
-            if code.co_filename in tables and not _is_method(code):
-                statement = _statement(code, frame.f_lineno)
-                place = Place(code.co_filename, code.co_name, code.co_firstlineno, statement)
-                counts[place] = counts.get(place, 0) + 1
-                functions[place] = code
+            file = frame.f_code.co_filename
+            if file in tables and (place := _place(file, frame.f_lineno)):
+                found.add(place)
             frame = frame.f_back
 
-    with patched(lambda builder, step, add: (note(sys._getframe()), add(builder, step))):
-        made = run()
-    return made, counts, functions
+    with ExitStack() as stack:
+        for kind in (ClusterBuilder, PipelineBuilder):
+            stack.enter_context(patch.object(kind, "add", _noted(kind.add, note)))
+        run()
+    return sorted(found)
 
 
-@contextmanager
-def patched(instead: Any) -> Iterator[None]:
-    """Builders call `instead(builder, step, add)` where they add a step."""
+def _noted(add: Any, note: Callable[[Any], None]) -> Any:
+    def noting(self: Any, step: Any) -> None:
+        note(self)
+        add(self, step)
 
-    def replaced(kind: type[Builder]) -> Any:
-        add = kind.add
-        return patch.object(kind, "add", lambda self, step: instead(self, step, add) and None)
-
-    with replaced(ClusterBuilder), replaced(PipelineBuilder):
-        yield
-
-
-def _is_method(code: CodeType) -> bool:
-    head = code.co_qualname.rpartition(".")[0]
-    return bool(head) and not head.endswith("<locals>")
+    return noting
 
 
 _trees: dict[str, ast.Module] = {}
@@ -100,78 +88,70 @@ def _tree(file: str) -> ast.Module:
     return _trees[file]
 
 
-def _function(tree: ast.Module, code: CodeType) -> ast.FunctionDef:
-    return next(
-        x for x in ast.walk(tree)
-        if isinstance(x, ast.FunctionDef) and x.name == code.co_name
-        and code.co_firstlineno in range(min([d.lineno for d in x.decorator_list] + [x.lineno]),
-                                         x.lineno + 1)
-    )  # fmt: skip
+def _place(file: str, line: int) -> Place | None:
+    """The innermost statement at a line, inside of a function of the file."""
+    for top in _tree(file).body:
+        if isinstance(top, ast.FunctionDef) and top.lineno <= line <= _end(top):
+            inside = (x for x in ast.walk(top) if isinstance(x, ast.stmt))
+            held = [x for x in inside if x.lineno <= line <= _end(x)]
+            return Place(file, top.name, max(held, key=lambda x: (x.lineno, -_end(x))).lineno)
+    return None
 
 
-def _statement(code: CodeType, line: int) -> int:
-    """The first line of the innermost statement at a line."""
-    held = [
-        x for x in ast.walk(_function(_tree(code.co_filename), code))
-        if isinstance(x, ast.stmt) and x.lineno <= line <= (x.end_lineno or x.lineno)
-    ]  # fmt: skip
-    return max(held, key=lambda x: (x.lineno, -(x.end_lineno or 0))).lineno
+def _end(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
 
 
 # ---- edits ---------------------------------------------------------------------------------------
 
+Change = Callable[[list[ast.stmt], int], None]  # of a block's statements, at a place of it
 
-def drops(place: Place, code: CodeType) -> list[Edit]:
+
+def drops(place: Place) -> Iterator[Edit]:
     """The statement left out, and, of one that interleaves, each of what it interleaves."""
-    made = [_edit("drop", place, code, lambda body, at: body.__setitem__(at, ast.Pass()))]
-    stmt = _at(_function(_tree(place.file), code), place.line)[2]
-    call = stmt.value if isinstance(stmt, ast.Expr) else None
-    if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "interleave":
+
+    def leave_out(block: list[ast.stmt], at: int) -> None:
+        block[at] = ast.Pass()
+
+    yield _edit("drop", place, leave_out)
+    call = _call(place)
+    if isinstance(call.func, ast.Name) and call.func.id == "interleave":
         for index, argument in enumerate(call.args):
 
-            def without(body: list[ast.stmt], at: int, index: int = index) -> None:
-                held = body[at].value  # type: ignore[attr-defined]
+            def without(block: list[ast.stmt], at: int, index: int = index) -> None:
+                held = block[at].value  # type: ignore[attr-defined]
                 del held.args[index]
                 if len(held.args) == 1:
-                    body[at] = ast.Expr(held.args[0])
+                    block[at] = ast.Expr(held.args[0])
 
-            made.append(
-                _edit("drop", place, code, without, f"{ast.unparse(argument)} of its interleave")
-            )
-    return made
+            yield _edit("drop", place, without, f"{ast.unparse(argument)} of its interleave")
 
 
-def swaps(place: Place, code: CodeType) -> list[Edit]:
-    """The statement and the one that follows it, the other way round; interleaved ones likewise."""
-    body, at, stmt = _at(_function(_tree(place.file), code), place.line)
-    made = []
-    if at + 1 < len(body) and isinstance(stmt, ast.Expr) and isinstance(body[at + 1], ast.Expr):
+def swaps(place: Place) -> Iterator[Edit]:
+    """The statement and the one that follows it, the other way round."""
+    block, at = _find(_tree(place.file), place)
+    if all(isinstance(x, ast.Expr) for x in block[at : at + 2]) and at + 1 < len(block):
 
-        def exchange(body: list[ast.stmt], at: int) -> None:
-            body[at], body[at + 1] = body[at + 1], body[at]
+        def exchange(block: list[ast.stmt], at: int) -> None:
+            block[at], block[at + 1] = block[at + 1], block[at]
 
-        made.append(_edit("swap", place, code, exchange, ast.unparse(body[at + 1])))
-    return made
+        yield _edit("swap", place, exchange, ast.unparse(block[at + 1]))
 
 
-def shifts(place: Place, code: CodeType) -> list[Edit]:
+def shifts(place: Place) -> Iterator[Edit]:
     """Each tile that the statement names, one further and one less far."""
-    stmt = _at(_function(_tree(place.file), code), place.line)[2]
-    made = []
-    if not isinstance(stmt, ast.Expr):
-        return []
-    for number, node in enumerate(ast.walk(stmt)):
-        if isinstance(node, ast.Name) and node.id == "i":
+    block, at = _find(_tree(place.file), place)
+    for number, node in enumerate(ast.walk(block[at])):
+        if isinstance(block[at], ast.Expr) and isinstance(node, ast.Name) and node.id == "i":
             for by in (1, -1):
 
                 def shift(
-                    body: list[ast.stmt], at: int, number: int = number, by: int = by
+                    block: list[ast.stmt], at: int, number: int = number, by: int = by
                 ) -> None:
-                    wanted = list(ast.walk(body[at]))[number]
-                    body[at] = _Shifted(wanted, by).visit(body[at])
+                    wanted = list(ast.walk(block[at]))[number]
+                    block[at] = _Shifted(wanted, by).visit(block[at])
 
-                made.append(_edit("shift", place, code, shift, f"i{by:+}"))
-    return made
+                yield _edit("shift", place, shift, f"i{by:+}")
 
 
 class _Shifted(ast.NodeTransformer):
@@ -184,55 +164,54 @@ class _Shifted(ast.NodeTransformer):
         return ast.BinOp(node, ast.Add(), ast.Constant(self.by))
 
 
-def _at(function: ast.FunctionDef, line: int) -> tuple[list[ast.stmt], int, ast.stmt]:
-    """The list that the statement of a line stands in, its place there, and itself."""
-    for node in ast.walk(function):
+def _call(place: Place) -> ast.Call:
+    block, at = _find(_tree(place.file), place)
+    value = getattr(block[at], "value", None)
+    return value if isinstance(value, ast.Call) else ast.Call(ast.Constant(None), [], [])
+
+
+def _find(tree: ast.Module, place: Place) -> tuple[list[ast.stmt], int]:
+    """The block that a place's statement stands in, and where in it."""
+    for node in ast.walk(_function(tree, place)):
         for name in ("body", "orelse"):
-            body = getattr(node, name, None)
-            for at, stmt in enumerate(body if isinstance(body, list) else []):
-                if stmt.lineno == line and not isinstance(stmt, ast.FunctionDef):
-                    return body, at, stmt
-    raise LookupError(line)
+            block = getattr(node, name, None)
+            for at, statement in enumerate(block if isinstance(block, list) else []):
+                if statement.lineno == place.line:
+                    return block, at  # type: ignore[return-value]
+    raise LookupError(str(place))
 
 
-def _edit(kind: str, place: Place, code: CodeType, change: Any, text: str = "") -> Edit:
+def _function(tree: ast.Module, place: Place) -> ast.FunctionDef:
+    named = (x for x in tree.body if isinstance(x, ast.FunctionDef) and x.name == place.function)
+    return next(named)
+
+
+def _edit(kind: str, place: Place, change: Change, text: str = "") -> Edit:
     tree = copy.deepcopy(_tree(place.file))
-    body, at, stmt = _at(_function(tree, code), place.line)
-    told = ast.unparse(stmt)
-    change(body, at)
+    block, at = _find(tree, place)
+    told = ast.unparse(block[at])
+    change(block, at)
     module = compile(ast.fix_missing_locations(tree), place.file, "exec")
-    return Edit(kind, place, f"{told}{text and ': ' + text}", _found(module, code))
-
-
-def _found(module: CodeType, like: CodeType) -> CodeType:
-    held = [module]
-    while held:
-        code = held.pop()
-        if (code.co_name, code.co_firstlineno) == (like.co_name, like.co_firstlineno):
-            return code
-        held += [x for x in code.co_consts if isinstance(x, CodeType)]
-    raise LookupError(like.co_name)
+    codes = (x for x in module.co_consts if isinstance(x, CodeType))
+    code = next(x for x in codes if x.co_name == place.function)
+    return Edit(kind, place, f"`{told}`{text and ': ' + text}", code)
 
 
 @contextmanager
-def applied(edit: Edit, function: FunctionType) -> Iterator[None]:
-    """The function runs the edit's code."""
-    before = function.__code__
-    function.__code__ = edit.code
+def applied(edit: Edit) -> Iterator[None]:
+    """The function that the edit is in runs its code."""
+    modules = [
+        m for m in list(sys.modules.values()) if getattr(m, "__file__", "") == edit.place.file
+    ]
+    functions: list[FunctionType] = []
+    for module in modules:
+        held = vars(module)[edit.place.function]
+        functions.append(held.function if isinstance(held, ScheduleFunction) else held)
+    before = [function.__code__ for function in functions]
+    for function in functions:
+        function.__code__ = edit.code
     try:
         yield
     finally:
-        function.__code__ = before
-
-
-def function_of(place: Place) -> FunctionType:
-    """The live function that a statement stands in."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) != place.file:
-            continue
-        for value in vars(module).values():
-            held = value.function if isinstance(value, ScheduleFunction) else value
-            code = getattr(held, "__code__", None)
-            if code and (code.co_filename, code.co_firstlineno) == (place.file, place.first):
-                return held  # type: ignore[no-any-return]
-    raise LookupError(place)
+        for function, code in zip(functions, before, strict=True):
+            function.__code__ = code
