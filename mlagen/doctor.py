@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from mlagen.codegen.tools import Search
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip_library import NAME as HIP_LIBRARY
 from mlagen.launch.hip_library import runtime_path
+from mlagen.targets.nvidia.ptxas import told
 from mlagen.targets.registry import FOLDERS, target_of
 
 _PURPOSE = {
@@ -35,6 +36,7 @@ _PURPOSE = {
     "dev": "running the tests",
 }
 
+NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")  # of the amdgpu driver
 
 
@@ -62,6 +64,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Ability:
+    """What can be done here for a target: "yes", or what is missing and how to get it."""
+
+    target: str
+    build: str
+    verify: str
+    launch: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that was found; `advice` holds one sentence or command for each thing to do."""
 
@@ -69,10 +81,13 @@ class Report:
     advice: tuple[str, ...]
     builds: tuple[str, ...]  # targets
     can_verify: bool
+    abilities: tuple[Ability, ...]
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.builds and self.can_verify else 5
+        """0 where kernels can be built for some target, and run: in the emulator or on a GPU."""
+        runs = any(each.build == "yes" == each.launch for each in self.abilities)
+        return 0 if self.builds and (self.can_verify or runs) else 5
 
 
 def examine() -> Report:
@@ -94,6 +109,9 @@ def examine() -> Report:
     )
     can_verify = not missing[""] and not missing.get("emulator")
     advice = []
+    if builds:
+        verifies = "and mlagen verify works" if can_verify else "but mlagen verify does not work"
+        advice.append(f"mlagen build works here for {', '.join(builds)}, {verifies}.")
     for search, names in targets.items():
         if not any(check.found for check in assemblers[search]):
             advice.append(f"no assembler for {', '.join(names)}: {search.hint}")
@@ -101,9 +119,11 @@ def examine() -> Report:
         advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
     if missing.get("emulator"):
         advice.append(f"missing {', '.join(missing['emulator'])}: pip install 'mlagen[emulator]'")
-    if builds:
-        verifies = "and mlagen verify works" if can_verify else "but mlagen verify does not work"
-        advice.append(f"mlagen build works here for {', '.join(builds)}, {verifies}.")
+    advice += [
+        f"{check.name} {check.version} {check.detail}"
+        for check in packages.get("emulator", ())
+        if not check.found and check.version
+    ]
     gpus = tuple(_gpus())
     here = [arch for arch in _amd_archs() if arch in HipLauncher.targets]
     if here and missing.get("hip"):
@@ -117,7 +137,49 @@ def examine() -> Report:
         Group("GPUs", gpus),
         Group("environment variables", tuple(_variables())),
     )
-    return Report(groups, tuple(advice), builds, can_verify)
+    lost = {
+        target: search.hint.partition("\n")[0].strip()
+        for search, names in targets.items()
+        for target in names
+        if target not in builds
+    }
+    abilities = tuple(
+        Ability(
+            target,
+            lost.get(target, "yes"),
+            "yes" if can_verify else "pip install 'mlagen[emulator]'",
+            _launch(target, gpus, missing),
+        )
+        for target in FOLDERS
+    )
+    return Report(groups, tuple(advice), builds, can_verify, abilities)
+
+
+def _launch(target: str, gpus: Sequence[Check], missing: Mapping[str, Sequence[str]]) -> str:
+    """Whether a kernel for the target can run on a GPU here, or what is missing first."""
+    found = {check.name: check.found for check in gpus}
+    if target.startswith("sm_"):
+        models = _nvidia_models()
+        if not found["NVIDIA driver"] or not found["CUDA driver library"]:
+            return "no NVIDIA driver"
+        if models and not any(name in model for model in models for name in _CHIPS.get(target, ())):
+            return f"no {' or '.join(_CHIPS[target])}: {', '.join(dict.fromkeys(models))}"
+        return "pip install 'mlagen[cuda]'" if missing.get("cuda") else "yes"
+    if target not in _amd_archs():
+        return f"no {target} GPU"
+    if not found["HIP runtime"]:
+        return "no HIP runtime"
+    return "pip install 'mlagen[hip]'" if missing.get("hip") else "yes"
+
+
+# What the driver calls GPUs of a target (Model in /proc/driver/nvidia/gpus/*/information).
+_CHIPS = {"sm_90a": ("H100", "H200", "H800", "H20", "GH200"), "sm_100a": ("B200", "GB200")}
+
+
+def _nvidia_models() -> list[str]:
+    """The name of each NVIDIA GPU that the driver knows; none where it does not say."""
+    read = (_read(path) for path in sorted(NVIDIA_GPUS.glob("*/information")))
+    return [model for text in read if (model := _match(r"Model:\s*(\S.*)", text))]
 
 
 def _title(extra: str) -> str:
@@ -137,12 +199,18 @@ def _machine() -> list[Check]:
 
 def _tools(search: Search, targets: Sequence[str]) -> list[Check]:
     return [
-        Check(tried.place, True, tools.version, f"{tools.commands[0][0]} for {target}")
+        Check(tried.place, True, _told(tools.version), f"{tools.commands[0][0]} for {target}")
         if (tools := tried.tools)
         else Check(tried.place, False, "", tried.reason)
         for target in targets
         for tried in search.every(target)
     ]
+
+
+def _told(version: str) -> str:
+    """A tool's version, of ptxas beside the one that was measured with."""
+    name, _, number = version.partition(" ")
+    return f"{name} {told(number)}" if name == "ptxas" else version
 
 
 def _packages() -> dict[str, tuple[Check, ...]]:

@@ -20,7 +20,7 @@ VARIABLES = {
     LLD: "the ld.lld that links",
     ROCM_PATH: "the ROCm installation to look into instead of /opt/rocm",
     PTXAS: "the ptxas that assembles for NVIDIA targets, before any other",
-    CUDA_HOME: "the CUDA installation to look into first",
+    CUDA_HOME: "the CUDA installation to look into first, after the wheel nvidia-cuda-nvcc",
     CUDA_PATH: "the CUDA installation to look into next",
     TUNING: "the store of tuning results, instead of tuning.sqlite in the cache directory",
     CACHE_DIR: "where built kernels are kept instead of the platform's cache directory",

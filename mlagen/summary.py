@@ -33,10 +33,20 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
         ("proof", proof_text(manifest)),
         ("registers", registers_text(manifest)),
         ("memory", memory_text(manifest)),
-        ("made by", ", ".join(f"{name} {tool}" for name, tool in manifest.tools.items())),
+        ("made by", tools_text(manifest)),
         ("key", artifact.key),
         *((name, str(directory / file)) for name, file in files.items()),
     ]
+
+
+def tools_text(manifest: Manifest) -> str:
+    """Tools and versions; of ptxas also the one that the kernels were measured with, if another."""
+    versions = dict(manifest.tools)
+    if "ptxas" in versions:
+        from mlagen.targets.nvidia.ptxas import told
+
+        versions["ptxas"] = told(versions["ptxas"])
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def proof_text(manifest: Manifest) -> str:

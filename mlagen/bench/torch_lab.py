@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -14,6 +16,8 @@ from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family.benchmark import Clock, Work
 
+# What a process needs of a driver: NVIDIA's, AMD's, and that of Windows under Linux.
+DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
 
@@ -23,6 +27,11 @@ class TorchLab:
     `ours` and `judge`. MissingError without torch or a GPU."""
 
     def __init__(self) -> None:
+        if sys.platform == "linux" and not any(device.exists() for device in DEVICES):
+            raise MissingError(
+                "this machine has no GPU that a driver knows",
+                hint="`mlagen doctor` shows what is there",
+            )
         torch = required("torch", "the benchmark's tensors are torch's", "pip install torch")
         if not torch.cuda.is_available():
             raise MissingError("torch finds no GPU", hint="`mlagen doctor` shows what is there")

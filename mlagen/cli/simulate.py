@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from mlagen.timing import Job, Machine
 
 _SCHEMA = 2  # of the reports: times are under a power limit since
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is run of a kernel. `limits`: allow_outside, max_memory, max_instructions."""
+
+    shapes: tuple[str, ...]
+    problem_file: str | None
+    workgroups: tuple[str, ...]
+    tiles: int | None
+    limits: tuple[bool, int | None, int | None]
 
 
 @click.command("simulate")
@@ -120,21 +132,18 @@ def command(
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     limits = (allow_outside, max_memory, max_instructions)
+    call = _Call(shapes, problem_file, workgroups, tiles, limits)
     if window is not None and timeline is None and trace is None:
         raise ConfigError("--window goes with --timeline and --trace")
     shown = None if window is None else parse_window(window)
     if against_launch is not None and against is None:
         raise ConfigError("--against-launch goes with --against")
     machine = _machine(constants)
-    job = _job(path, texts, launch_path, kernel, shapes, problem_file, workgroups, tiles, limits)
+    job = _job(path, texts, launch_path, kernel, call)
     if against is not None:
-        other_launch = against_launch or launch_path
         theirs = BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved)
-        launched = other_launch if _is_code(against) else None
-        other = _job(
-            against, theirs, launched, None, shapes, problem_file, workgroups, tiles, limits
-        )
-        _compare(job, other, machine, as_json)
+        launched = (against_launch or launch_path) if _is_code(against) else None
+        _compare(job, _job(against, theirs, launched, None, call), machine, as_json)
         return
     title = "simulating" if no_grid else "simulating, in every corner of the model"
     with progress_bar(title) as progress:
@@ -267,17 +276,14 @@ def _job(
     texts: BuildTexts,
     launch_path: str | None,
     kernel: str | None,
-    shapes: tuple[str, ...],
-    problem_file: str | None,
-    workgroups: tuple[str, ...],
-    tiles: int | None,
-    limits: tuple[bool, int | None, int | None],
+    call: _Call,
 ) -> Job:
     from mlagen.cli.emulate import parse_workgroup
     from mlagen.cli.subjects import artifact_of
     from mlagen.cycle_jobs import job_of_artifact, job_of_launch, sizes_of
 
-    groups = [parse_workgroup(text) for text in workgroups]
+    groups = [parse_workgroup(text) for text in call.workgroups]
+    outside, most_memory, most_instructions = call.limits
     if _is_code(path) and Path(path).suffix != ".py":
         if launch_path is None:
             raise ConfigError("--launch is missing",
@@ -285,21 +291,21 @@ def _job(
         for option, given in (
             ("--set", texts.fields),
             ("--knob", texts.knobs),
-            ("--shape", shapes),
-            ("--problem", problem_file),
+            ("--shape", call.shapes),
+            ("--problem", call.problem_file),
         ):
             if given:
                 raise ConfigError(f"{option} is for artifacts; {path} is a code object")
         with progress_bar("recording"):
-            return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles,
-                                 allow_outside=limits[0], max_memory=limits[1],
-                                 max_instructions=limits[2])  # fmt: skip
+            return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=call.tiles,
+                                 allow_outside=outside, max_memory=most_memory,
+                                 max_instructions=most_instructions)  # fmt: skip
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, texts)
-    sizes = sizes_of(artifact, shapes, problem_file)
+    sizes = sizes_of(artifact, call.shapes, call.problem_file)
     with progress_bar("recording"):
-        return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
+        return job_of_artifact(artifact, sizes, groups=groups, tiles=call.tiles, steady=True)
 
 
 def _is_code(path: str) -> bool:

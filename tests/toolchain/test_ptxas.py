@@ -9,12 +9,15 @@ from pathlib import Path
 
 import ptx_samples as ptx
 import pytest
+import small_kernel
+from msgspec.structs import replace
 
 from mlagen import env
 from mlagen.artifact import SourceLine
 from mlagen.codegen.tools import Tools
 from mlagen.doctor import examine
 from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
+from mlagen.summary import tools_text
 from mlagen.targets.nvidia import ptxas
 from mlagen.targets.nvidia.ptxas import (
     TOOLS,
@@ -339,6 +342,31 @@ def test_the_order(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_ptxas("sm_90a").name == "environment"
 
 
+def test_the_wheel_goes_before_other_installations(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(bare / "bin"))
+    put_ptxas(bare / "bin", "13.5.1")
+    monkeypatch.setenv(env.CUDA_HOME, str(bare / "home"))
+    put_ptxas(bare / "home" / "bin", "12.4.131")
+    wheel = put_ptxas(bare / "site")
+    candidate = ptxas.Candidate("the wheel", "wheel", ((str(wheel),),))
+    monkeypatch.setattr(ptxas, "_from_wheel", lambda: candidate)
+    assert find_ptxas("sm_90a").version == "ptxas 13.0.88"
+    monkeypatch.setenv(env.PTXAS, str(bare / "home" / "bin" / "ptxas"))
+    find_ptxas.cache_clear()
+    assert find_ptxas("sm_90a").version == "ptxas 12.4.131"
+
+
+def test_another_version_than_the_measured_one_is_told() -> None:
+    for version, said in (
+        ("13.0.88", "ptxas 13.0.88"),
+        ("12.4.131", "ptxas 12.4.131 (measured with 13.0.88)"),
+    ):
+        shown = tools_text(replace(small_kernel.make().manifest, tools={"ptxas": version}))
+        assert shown == said
+
+
 def test_one_that_does_not_know_the_target_is_passed_over(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +401,8 @@ def test_doctor_shows_every_place(bare: Path, monkeypatch: pytest.MonkeyPatch) -
         assert not checks["CUDA in /usr/local/cuda"].found
         assert not checks["the nvidia-cuda-nvcc wheel"].found
         group = next(group for group in report.groups if "NVIDIA" in group.title)
-        assert any(check.version == "ptxas 13.1.1" for check in group.checks) == found
+        said = "ptxas 13.1.1 (measured with 13.0.88)"
+        assert any(check.version == said for check in group.checks) == found
         assert any("pip install 'mlagen[nvidia]'" in line for line in report.advice) != found
 
 

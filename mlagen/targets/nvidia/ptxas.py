@@ -1,7 +1,7 @@
 """PTX to cubin: finds ptxas, assembles one kernel, and takes no warning for an answer.
 
-ptxas is looked for in this order: `$MLAGEN_PTXAS`; a CUDA installation (`$CUDA_HOME`, `$CUDA_PATH`,
-/usr/local/cuda, PATH); the wheel `nvidia-cuda-nvcc`.
+ptxas is looked for in this order: `$MLAGEN_PTXAS`; the wheel `nvidia-cuda-nvcc`, whose version
+`mlagen[nvidia]` pins; a CUDA installation (`$CUDA_HOME`, `$CUDA_PATH`, /usr/local/cuda, PATH).
 
 ptxas says "info" where it undoes a schedule: it serialises wgmma, puts waits in, spills, or ignores
 `setmaxnreg`. Here each of these ends the build, at the line that caused it.
@@ -29,6 +29,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_100a.limits import SM_100A
 
 WHEEL = "nvidia-cuda-nvcc"
+MEASURED = "13.0.88"  # what the kernels were measured and all their forms assembled with
 INSTALL_HINT = (
     "pip install 'mlagen[nvidia]'   (the nvidia-cuda-nvcc wheel)\n"
     "        or: a CUDA toolkit, 12.0 or newer"
@@ -43,6 +44,11 @@ _STACK = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", re.M
 )
 _USED = re.compile(r"^ptxas info\s*: Used (\d+) registers", re.M)
+
+
+def told(version: str) -> str:
+    """A version of ptxas for a report, with the one that figures are of where it is another."""
+    return version if version == MEASURED else f"{version} (measured with {MEASURED})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +139,13 @@ def _candidates() -> Iterator[Candidate]:
     if chosen := os.environ.get(env.PTXAS):
         missing = "" if shutil.which(chosen) else f"{chosen} is no program"
         yield Candidate(f"${env.PTXAS}", "environment", ((chosen,),), missing, required=True)
+    yield _from_wheel()
     for variable in (env.CUDA_HOME, env.CUDA_PATH):
         if root := os.environ.get(variable):
             yield _from_cuda(f"${variable} = {root}", Path(root))
     yield _from_cuda("CUDA in /usr/local/cuda", Path("/usr/local/cuda"))
     found = shutil.which("ptxas")
     yield Candidate("PATH", "path", ((found or "",),), "" if found else "no ptxas")
-    yield _from_wheel()
 
 
 def _from_cuda(place: str, root: Path) -> Candidate:
