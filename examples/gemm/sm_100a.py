@@ -56,6 +56,7 @@ class TensorGemm:
         tiles_of("A", [a], 1, rows=tile.m)
         tiles_of("B", [b], 1, rows=tile.n // ctas)
         filled(feed, threads=0)
+        touched(out, exactly("threads", tile.m, "a row of C each"))
         touched(c, exactly("columns", tile.n, "a sum each"))
         self.acc = s.names("acc", exactly("registers", LOADED, "columns of a load"))
         self.column = s.named("kcol", ".b32", 1, "column of the next tile")[0]

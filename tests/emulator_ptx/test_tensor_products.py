@@ -270,6 +270,7 @@ MUTANTS = {
     "other lanes": ("", ("shl.b32 %r7, %r7, 21", "shl.b32 %r7, %r7, 22"), ("TENSOR_MISUSE", 2)),
     "wait::ld, before it is freed": ("wait::ld", ("", ""), ("RACE", 2)),
     "fewer columns": ("", ("[where], 512", "[where], 32"), ("TENSOR_MISUSE", 2)),
+    "D over A": ("", ("%r11, %r10, 256", "%r11, %r10, 31"), ("TENSOR_MISUSE", 2)),
     "freed twice as much": ("", ("%r10, 512;", "%r10, 256;"), ("TENSOR_MISUSE", 2)),
 }  # fmt: skip
 
@@ -285,6 +286,15 @@ def test_planted_defects_are_found(name: str) -> None:
         found = [(f.kind, f.c if f.kind in ("RACE", "TENSOR_MISUSE", "REGISTER_IN_FLIGHT") else 2)
                  for f in ran.findings]  # fmt: skip
         assert wanted in found, (mode, ran.findings)
+
+
+def test_d_may_lie_beside_a() -> None:
+    made, a, b = product(128, 32, ("bf16", "bf16"))
+    cells = np.ascontiguousarray(raw(a).view(np.uint32))
+    beside = replace(made, cells=cells, instead=(", 256;", ", 32;"))
+    out, ran = beside.run()
+    assert not ran.findings
+    assert np.array_equal(out[0], expected(a, b, ("bf16", "bf16")))
 
 
 def test_a_missing_commit_is_a_deadlock_and_a_missing_wait_does_harm() -> None:

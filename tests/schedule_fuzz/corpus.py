@@ -119,7 +119,7 @@ def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
 
 
 def _gemm(function: str, name: str, *calls: Call, **more: Any) -> Case:
-    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    target = {"sm90": "sm_90a", "m100": "sm_100a"}.get(function[-4:], "gfx950")
     path = ROOT / "examples/gemm_bf16.py"
     knobs = {"m_tile": 128, "n_tile": 128, **more.pop("knobs", {})}
     problem = {"output_dtype": "fp32"}
@@ -245,6 +245,22 @@ CASES: tuple[Case, ...] = (
             {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3"},
             Call({"lengths": (1, 64, 65, 200)}, "late_max"),
             Call({"lengths": (0, 410)}, "realistic"), share=0.4),
+    _decode("mla_decode_gfx950 rope-aware", "stored_rows",
+            {"num_heads": 16, **FP8, "cache_dtype": "fp8_rope_aware"},
+            Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
+    _decode("mla_decode_gfx950 wide rope-aware", "wide_stored_rows",
+            {"num_heads": 65, **FP8, "cache_dtype": "fp8_rope_aware"},
+            Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
+    _decode("mla_decode_gfx950 fp8", "e4m3_rows",
+            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3", "compute": "fp8"},
+            Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
+    _decode("mla_decode_gfx950 wide fp8", "wide_e4m3_rows",
+            {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3", "compute": "fp8"},
+            Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
+    _shipped("mla_decode_merge_gfx950", "mla_decode_merge_gfx950", {"num_heads": 3},
+             Call({"partials": (2, 4, 7, 11, 25)}, "realistic"), share=0.3),
     _listed("mla_sparse_prefill_gfx950", "listed_rows", MlaSparsePrefillConfig(16),
             *LISTED_PREFILL, given=BANDS, share=0.4),
     _listed("mla_sparse_decode_gfx950", "listed_rows",
@@ -292,11 +308,19 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
             MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_form,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shared("mla_decode_sm90 few rows rope-aware", "few_widened",
+            MlaDecodeConfig(16, **FP8, cache_dtype="fp8_rope_aware"), (few_widened_form,),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
+    _shared("mla_decode_sm90 fp8", "e4m3_products",
+            MlaDecodeConfig(64, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
     _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few single rows", "few_rows", MlaDecodeConfig(8, page_size=1),
             (few_rows_form,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             share=0.6),
+    _gemm("gemm_bf16_sm100", "gemm_bf16_sm100",
+          *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384)), share=0.6),
     _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
              Call({"lengths": (449,), "split_keys": 256}, "late_max")),

@@ -48,7 +48,7 @@ def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
         inputs = make_inputs(
             config, made.kernel_type.inputs_type, tile_call(call.tiles, call.missing)
         )
-    elif "partials" in call.shape:
+    elif "partials" in call.shape and "rows" in call.shape:
         from reduce_cases import grouped
 
         config = MlaReduceConfig.from_fields(problem)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 from corpus import Call, Case
 
@@ -65,27 +66,31 @@ class Trial:
     arguments: Callable[[str], dict[str, Any]]
     wrong: Callable[[dict[str, Any]], str]
 
-    def run(self, text: str, settings: Settings) -> tuple[dict[str, Any], str]:
+    def run(self, made: Artifact, settings: Settings) -> tuple[dict[str, Any], str]:
         """Outputs, and what is wrong with them."""
-        arguments = self.arguments(text)
-        run(text, self.grid, arguments, settings=settings)
+        arguments = self.arguments(made.text)
+        run(made.text, self.grid, arguments, settings=settings)
         return {name: arguments[name] for name in arguments.keys() & OUTPUTS}, self.wrong(arguments)
 
 
 @dataclass(frozen=True)
 class OfKind:
-    """One launch as the problem's kind makes it, of the kernel of `artifact` with another text."""
+    """One launch as the problem's kind makes it, of the kernel of `artifact` with another text and
+    what that needs."""
 
     call: Call
     artifact: Artifact
     trial: Any
     expected: tuple[Expected, ...]
 
-    def run(self, text: str, settings: Settings) -> tuple[dict[str, Any], str]:
+    def run(self, edited: Artifact, settings: Settings) -> tuple[dict[str, Any], str]:
+        needs = msgspec.structs.replace(self.artifact.manifest, resources=edited.manifest.resources)
         launcher = EmulatedLauncher(
             mode=settings.mode, threads=1, max_instructions=settings.max_instructions
         )
-        made, report = self.trial.run(replace(self.artifact, text=text), launcher)
+        made, report = self.trial.run(
+            replace(self.artifact, text=edited.text, manifest=needs), launcher
+        )
         assert not report.emulation.findings, "\n".join(map(str, report.emulation.findings))
         return made, _held(compare(of, made[of.output]) for of in self.expected)
 
@@ -96,15 +101,10 @@ def unassembled(function: Any, problem: Any, knobs: dict[str, Any]) -> Artifact:
         return build(function, problem, knobs=knobs)
 
 
-def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
-    """The kernel's PTX."""
-    return unassembled(function, problem, knobs).text
-
-
 def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKind]:
     """The case's calls with their oracles."""
     make: Callable[..., Iterator[Trial | OfKind]]
-    if case.target == "sm_100a":
+    if case.target == "sm_100a" and type(problem).__name__ in BLACKWELL:
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
     elif isinstance(problem, MlaDecodeConfig):
         make = partial(_decode, few=case.function in FEW,
@@ -117,7 +117,7 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
     return [made for call in case.calls for made in make(call, problem, knobs)]
 
 
-def wrong(found: list[Trial | OfKind], text: str, doing: Callable[[str], None]) -> str:
+def wrong(found: list[Trial | OfKind], made: Artifact, doing: Callable[[str], None]) -> str:
     """What is wrong with the kernel; nothing: it is right in every mode, with the same bits, and
     nothing of any severity is found."""
     bits: dict[tuple[int, str], bytes] = {}
@@ -127,7 +127,7 @@ def wrong(found: list[Trial | OfKind], text: str, doing: Callable[[str], None]) 
             doing(f"run {where}")
             try:
                 settings = Settings(mode=mode, exact=False, max_instructions=STEPS)
-                outputs, what = trial.run(text, settings)
+                outputs, what = trial.run(made, settings)
             except (AssertionError, MlagenError) as error:
                 return f"{where}: {type(error).__name__}: {error}"
             if what:

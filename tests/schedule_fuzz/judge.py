@@ -98,7 +98,7 @@ def prepare(case: Case, folder: Path) -> Prepared:
     base = survey(case, folder)
     function = _function(case, folder, base.source)
     made = _built(case, function, dict(case.knobs))
-    if isinstance(made, Artifact):
+    if case.target == "gfx950":
         trials: list[Any] = emulated.trials(case, made)
         emulated.wrong(trials[:1], made, str)  # loads the emulator's compiled code
     else:
@@ -162,13 +162,10 @@ def _lines_of(function: ScheduleFunction, executed: set[int]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _digest(made: Artifact | str) -> str:
+def _digest(made: Artifact) -> str:
     """Of what is executed of a kernel's text: without comments, names of files and versions."""
-    return (
-        _digest_of(made.text, _COMMENT)
-        if isinstance(made, Artifact)
-        else _digest_of(made, _PTX_COMMENT)
-    )
+    gfx950 = made.manifest.target == "gfx950"
+    return _digest_of(made.text, _COMMENT if gfx950 else _PTX_COMMENT)
 
 
 def _digest_of(text: str, comment: re.Pattern[str]) -> str:
@@ -182,15 +179,15 @@ class _Unchanged(Exception):
 
 def _built(
     case: Case, function: ScheduleFunction, knobs: dict[str, Any], digest: str = ""
-) -> Artifact | str:
-    """The artifact, for Hopper the text alone; _Unchanged where the text is that of `digest`,
+) -> Artifact:
+    """The artifact, for NVIDIA without its code; _Unchanged where the text is that of `digest`,
     before it is assembled."""
     problem = _problem(case, function)
     if case.target != "gfx950":
-        text = hopper_texts.build_text(function, problem, knobs)
-        if _digest(text) == digest:
+        made = hopper_texts.unassembled(function, problem, knobs)
+        if _digest(made) == digest:
             raise _Unchanged
-        return text
+        return made
     module = sys.modules["mlagen.targets.gfx950.codegen.build"]
     assemble = module.assemble  # type: ignore[attr-defined]
 
@@ -267,7 +264,7 @@ def attempt(case: Case, folder: Path, seed: int) -> dict[str, Any]:
         return {**said, "outcome": "crash", "build": _since(started)}
     said |= {"build": _since(started), "text": _digest(made)}
     started = _seconds()
-    if isinstance(made, Artifact):
+    if case.target == "gfx950":
         found = emulated.wrong(prepared.trials, made, doing)
     else:
         found = hopper_texts.wrong(prepared.trials, made, doing)

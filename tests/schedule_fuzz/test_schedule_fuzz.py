@@ -31,8 +31,10 @@ SLICE = {
     "mla_sparse_prefill_gfx950 e4m3": 2, "mla_sparse_decode_gfx950 v32": 2,
     "mla_decode_sm100": 3, "mla_decode_merge_sm100": 3,
     "mla_sparse_decode_sm100 block": 2, "mla_sparse_decode_sm100 pair model1": 2,
+    "mla_decode_gfx950 rope-aware": 1, "gemm_bf16_sm100": 2,
 }  # fmt: skip
 SEEDS = 100_000
+OF_SIZES = 3  # edits of sizes alone, of each case besides
 GENERATOR = (
     "mlagen/dsl",
     "mlagen/codegen",
@@ -65,7 +67,8 @@ def test_what_survives_is_right(name, folder):
     first = sources(*GENERATOR) % SEEDS
     sandbox = Sandbox(partial(judge.prepare, case, place))
     try:
-        for seed in (-1, *range(first, first + SLICE[name])):
+        sizes = range(judge.SIZES + first, judge.SIZES + first + OF_SIZES)
+        for seed in (-1, *range(first, first + SLICE[name]), *sizes):
             found = sandbox.call(judge.attempt, case, place, seed, limit=LIMIT)
             assert found["outcome"] not in BAD, found
     finally:
@@ -94,11 +97,11 @@ def test_the_judge_sees_what_hopper_lacks(line, folder):
     case = named("gemm_bf16_sm90")
     prepared = judge.prepare(case, folder(case.name))
     function = judge._function(case, prepared.base.folder, prepared.base.source)
-    text = judge._built(case, function, dict(case.knobs))
-    assert not hopper_texts.wrong(prepared.trials, text, str)
-    changed, count = re.subn(line, "", text)
+    made = judge._built(case, function, dict(case.knobs))
+    assert not hopper_texts.wrong(prepared.trials, made, str)
+    changed, count = re.subn(line, "", made.text)
     assert count
-    assert hopper_texts.wrong(prepared.trials, changed, str)
+    assert hopper_texts.wrong(prepared.trials, replace(made, text=changed), str)
 
 
 @pytest.mark.parametrize("line", ["s_waitcnt vmcnt", "s_barrier", "s_add_u32 s[XOFF]"])

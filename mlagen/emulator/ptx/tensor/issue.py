@@ -26,9 +26,11 @@ from mlagen.emulator.ptx.order.tensors import PIPE
 from mlagen.emulator.ptx.state import cta_of, fault, place, program_row
 from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor import shapes as s
-from mlagen.emulator.ptx.tensor.cells import cells_exist, is_pair, note_cells, take_group
+from mlagen.emulator.ptx.tensor.cells import cells_exist, is_pair, misuse, note_cells, take_group
 from mlagen.emulator.ptx.tensor.pipe import masked_lanes
 from mlagen.emulator.ptx.tensor.words import warp_words
+
+A_COLUMNS = 8  # of tensor memory, that a product reads of A: 32 bytes of each row
 
 
 @compiled
@@ -84,7 +86,7 @@ def note_result(context: int, warp: int, row: int, cta: int, data: int, access: 
         lane = s.tile_lane(word, flags, tile)
         if flags & t.IN_TENSOR != 0:
             first = load_i64(data, t.D_A) + (lane << 16)
-            note_cells(context, warp, cta, first, (16 << 16) | 8, access, READ, PIPE)
+            note_cells(context, warp, cta, first, (16 << 16) | A_COLUMNS, access, READ, PIPE)
         masked = masked_lanes(data, other, (to >> 16) + lane)
         for i in range(16):
             if (masked >> i) & 1:
@@ -117,6 +119,18 @@ def spread_of(word: int, flags: int) -> int:
 
 
 @compiled
+def check_apart(context: int, warp: int, row: int, data: int, columns: int) -> None:
+    """Report an A in tensor memory of which D, of so many columns, is written over a part. Where
+    they begin at lanes 0 and 16, they lie in different halves of each 32."""
+    to = load_i64(data, t.D_TO)
+    first = load_i64(data, t.D_A)
+    if load_i64(context, y.C_SANITIZE) == 0 or (to ^ first) >> 16 != 0:
+        return
+    if (to & 0xFFFF) < (first & 0xFFFF) + A_COLUMNS and (first & 0xFFFF) < (to & 0xFFFF) + columns:
+        misuse(context, warp, row, t.OVERLAPS, to, y.HARDWARE)
+
+
+@compiled
 def check_product(context: int, warp: int, row: int, data: int, end: int) -> bool:
     """Whether a tcgen05.mma's descriptors and addresses can be followed; a fault where not."""
     p = program_row(context, row)
@@ -141,8 +155,12 @@ def check_product(context: int, warp: int, row: int, data: int, end: int) -> boo
         if not cells_exist(context, warp, row, cta, to, lanes, folded):
             return False
         first = load_i64(data, t.D_A)
-        if flags & t.IN_TENSOR != 0 and not cells_exist(context, warp, row, cta, first, lanes, 8):
+        if flags & t.IN_TENSOR != 0 and not cells_exist(
+            context, warp, row, cta, first, lanes, A_COLUMNS
+        ):
             return False
+    if flags & t.IN_TENSOR != 0:
+        check_apart(context, warp, row, data, columns // s.folds_of(word, flags))
     if flags & t.IN_TENSOR == 0:
         size = extent(s.kind_a(kind, word), 0, s.rows_of(word, flags), s.depth_of(kind),
                       (word >> 15) & 1)  # fmt: skip

@@ -93,7 +93,8 @@ M_TO, M_A, M_B, M_WORD, M_MASK = range(5)
     SWIZZLE_32,
     LATE_ARRIVAL,
     BAD_LANE,
-) = range(1, 17)
+    OVERLAPS,
+) = range(1, 18)
 MISUSE: Final = {
     BAD_COLUMNS: "a number of columns that is no power of two from 32 to 512",
     AFTER_RELINQUISH: "an allocation after tcgen05.relinquish_alloc_permit of its block",
@@ -110,5 +111,6 @@ MISUSE: Final = {
     BAD_MATRIX: "the matrix descriptor is not of version 1, has a base offset or an unknown mode",
     SWIZZLE_32: "a swizzle of 128 bytes in chunks of 32 is not modelled",
     BAD_LANE: "D or A begins at a lane that M does not allow: 0, or 16 with 64 rows",
+    OVERLAPS: "D lies over columns of A: no source says that A is read before D is written",
     LATE_ARRIVAL: "it arrives at an mbarrier of a block that has ended",
 }

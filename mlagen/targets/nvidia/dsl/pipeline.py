@@ -80,6 +80,8 @@ class WarpRole:
     single: bool
     barrier: int
     leader: bool = False
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
+    kind: ClassVar[str] = "role"
 
     @property
     def threads(self) -> int:
@@ -269,7 +271,8 @@ class PipelineSpace:
             )
         barrier = 0 if single else self.smem.named_barrier(name)
         count = Nvidia.warpgroup_warps * warpgroups + warps
-        made = WarpRole(name, range(first, first + count), registers, single, barrier, leader)
+        own = range(first, first + count)
+        made = WarpRole(name, own, registers, single, barrier, leader, declared_at())
         self.roles.append(made)
         return made
 

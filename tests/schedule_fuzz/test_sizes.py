@@ -1,0 +1,116 @@
+"""Declarations with less than operations touch, by hand: each is refused by its line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import hopper_texts
+import judge
+import pytest
+from corpus import named
+
+from mlagen.errors import MlagenError
+
+FEW = "mla_decode_sm90 few rows"
+# (case, fields that are changed, what is written, what instead, what the error says)
+LESS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    ("mla_decode_gfx950 rope-aware", {}, ", extra=stored.scale_bytes", "",
+     "ring 'KV' has 0 extra, operations touch exactly 1024"),
+    ("mla_decode_gfx950 rope-aware", {}, "=stored.scale_bytes", "=stored.scale_bytes // 2",
+     "ring 'KV' has 512 extra"),
+    ("mla_decode_gfx950 e4m3", {}, "s.registers.tile('O', k.d_v //", "s.registers.tile('O', 256 //",
+     "the block 'O' has 64 registers, operations touch exactly 128"),
+    ("mla_decode_gfx950 e4m3", {}, "4 * AHEAD", "2 * AHEAD",
+     "the block 'WIDE' has 4 registers, operations touch 8"),
+    ("mha_prefill_v2", {}, "keys, row = (k.kv_block, 2 * k.depth)",
+     "keys, row = (2 * k.kv_block, 2 * k.depth)", "a tile of ring 'K' has 128 rows x 128 bytes"),
+    (FEW, {}, "s.smem.room('of warps', 4 * 4 * rows)", "s.smem.room('of warps', 2 * 4 * rows)",
+     "room 'of warps' has 128 bytes, operations touch 256"),
+    (FEW, {}, "s.smem.room('P', p_bytes * rows,", "s.smem.room('P', p_bytes * rows // 2,",
+     "room 'P' has 1024 bytes, operations touch 2048"),
+    (FEW, {}, "('q', 'Q', rows, 1)", "('q', 'Q', rows // 2, 1)",
+     "tile 'Q0' has 8 rows, operations touch exactly 16"),
+    ("mla_decode_merge_sm90", {}, "16 * k.d_v // 2 * 4", "16 * k.d_v // 2 * 2",
+     "room 'sums of warps' has 8192 bytes, operations touch 16384"),
+    ("mla_decode_merge_sm90", {"sink": True}, "s.smem.room('factors', 16 * 4)",
+     "s.smem.room('factors', 16)", "room 'factors' has 16 bytes, operations touch 64"),
+    ("mla_decode_merge_sm90", {}, "splits * columns", "splits * columns - 1",
+     "the block 'taken' has 31 registers, operations touch exactly 32"),
+    ("mla_decode_sm100", {}, "2 * 4 * softmax.threads", "4 * softmax.threads",
+     "room 'of warps' has 512 bytes, operations touch 1024"),
+    ("mla_decode_sm100", {}, "s.columns('S', 32,", "s.columns('S', 16,",
+     "columns 'S' has 16 columns, operations touch exactly 32"),
+    ("mla_decode_sm100", {}, "s.region('O', k.d_v // 2,", "s.region('O', k.d_v // 4,",
+     "region 'O' has 128 columns, operations touch exactly 256"),
+    ("mla_decode_sm100", {}, "rows=64,", "rows=32 if name == 'Q' else 64,",
+     "tile 'Q0' has 32 rows, operations touch exactly 64"),
+    ("mla_decode_sm100", {}, "rows=64,", "rows=32 if name == 'P' else 64,",
+     "tile 'P0' has 32 rows, operations touch exactly 64"),
+    ("mla_decode_sm100", {}, "s.named('p', '.b32', 8 * k.product_bytes", "s.named('p', '.b32', 8",
+     "the block 'p' has 8 registers, operations touch exactly 16"),
+    ("mla_decode_sm100", {}, "producer_threads=softmax.threads, ", "",
+     "pipeline 'weights' is declared to be filled by TMA"),
+    ("gemm_bf16", {}, "tile.m * tile.n // 512", "tile.m * tile.n // 1024",
+     "the block 'C' has 16 registers, operations touch exactly 32"),
+    ("gemm_bf16_sm90", {}, "rows=tile.n,", "rows=tile.n // 2,",
+     "tile 'B' has 64 rows, operations touch exactly 128"),
+    ("gemm_bf16_sm100", {}, "s.region('C', tile.n,", "s.region('C', tile.n // 2,",
+     "region 'C' has 64 columns, operations touch exactly 128"),
+]  # fmt: skip
+
+
+def edited(
+    name: str, fields: dict[str, Any], old: str, new: str, folder: Path
+) -> tuple[Any, Any, int]:
+    """The case's schedule with `new` for `old`, the case, and the line that has it."""
+    case = named(name)
+    case = replace(case, name=f"{name} {fields}", problem={**case.problem, **fields})
+    source = judge.survey(case, folder).source
+    at = source.index(old)
+    if old == "rows=64," and name == "mla_decode_sm100":
+        assert source.count(old) == 1
+    line = source[:at].count("\n") + 1
+    return judge._function(case, folder, source[:at] + new + source[at + len(old) :]), case, line
+
+
+@pytest.mark.parametrize(("name", "fields", "old", "new", "says"), LESS)
+def test_less_is_refused_by_its_line(
+    name: str, fields: dict[str, Any], old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    function, case, line = edited(name, fields, old, new, tmp_path)
+    with pytest.raises(MlagenError) as caught:
+        function.build(judge._problem(case, function), case.knobs)
+    assert says in str(caught.value)
+    place = re.match(r"[\w.-]+/(\w+\.py):(\d+): ", str(caught.value))
+    assert place is not None and place[1] == case.path.name
+    assert abs(int(place[2]) - line) <= 2  # of a ring that several lines declare, the first
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (FEW, "s.smem.room('of warps', 4 * 4 * rows)", "s.smem.room('of warps', 8 * 4 * rows)"),
+        ("mla_decode_sm100", "16 if narrow else 32", "64"),
+        ("mla_decode_merge_sm90", "splits, columns = (4,", "splits, columns = (2,"),
+    ],
+)
+def test_what_may_be_chosen_stays_legal(name: str, old: str, new: str, tmp_path: Path) -> None:
+    """More room than is touched, and counts that templates follow."""
+    function, case, _ = edited(name, {}, old, new, tmp_path)
+    assert function.build(judge._problem(case, function), case.knobs)
+
+
+def test_sums_over_columns_of_q_are_seen_by_the_sanitizer(tmp_path: Path) -> None:
+    """With 16 columns for S its sums lie over Q's first ones. Products and copies are done in
+    order, so nothing races; but one of them has its D over its own A."""
+    edit = ("mla_decode_sm100", {}, "s.columns('S', 32,", "s.columns('S', 16,")
+    operations = "mlagen.attention.latent.sm_100a.in_tensor"
+    with patch(f"{operations}.touched", lambda block, *extents: block):
+        function, case, _ = edited(*edit, tmp_path)
+        made = judge._built(case, function, dict(case.knobs))
+    trials = judge.prepare(named("mla_decode_sm100"), tmp_path / "whole").trials
+    assert "D lies over columns of A" in hopper_texts.wrong(trials[:1], made, str)
