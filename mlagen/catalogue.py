@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlagen import env
 from mlagen.artifact import ArtifactStore, Manifest
 from mlagen.artifact.files import MANIFEST
-from mlagen.errors import BinaryError, OtherVersionError
-from mlagen.problem.fields import told_of
+from mlagen.errors import BinaryError, MlagenError, OtherVersionError
+from mlagen.problem.fields import example_of, told_of
+
+if TYPE_CHECKING:
+    from mlagen.dsl import Knob, ScheduleFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +34,28 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class KnobEntry:
-    """A knob; its first choice is the default."""
+    """A knob; its first choice is the default. `value`: what it is in the form that was asked for,
+    the default where none was given; `span`: any number of it is legal, and `choices` are those
+    that a tuner tries; `refused`: choices that this form refuses alone, and why."""
 
     name: str
     choices: tuple[str, ...]
     comment: str
+    value: str
+    span: tuple[float, float] | None
+    refused: Mapping[str, str]
+
+    @property
+    def legal(self) -> str:
+        """What it may be, the default first."""
+        listed = " | ".join(choice for choice in self.choices if choice not in self.refused)
+        return listed + (f" | any of {self.span[0]:g} .. {self.span[1]:g}" if self.span else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A schedule as `mlagen list KERNEL` shows it."""
+    """A schedule as `mlagen list KERNEL` shows it. `knobs`: those of the form that the fields `set`
+    and the knobs `knob` ask for; `table`: the file that its table stands in."""
 
     name: str
     target: str
@@ -46,6 +63,9 @@ class Kernel:
     doc: str
     fields: tuple[Field, ...]
     knobs: tuple[KnobEntry, ...]
+    table: str
+    set: Mapping[str, str]
+    knob: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +76,7 @@ class Summary:
     target: str
     problem: str
     knobs: tuple[str, ...]
-    doc: str  # the first line
+    doc: str  # the first sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +106,44 @@ def summaries() -> list[Summary]:
             target=info.target,
             problem=info.problem_type.__name__,
             knobs=tuple(knob.name for knob in info.knobs),
-            doc=info.doc.strip().split("\n", 1)[0],
+            doc=first_sentence(info.doc),
         )
         for info in available()
     ]
 
 
-def describe(kernel: str) -> Kernel:
-    """Everything about one schedule, by name or file."""
-    from mlagen.codegen import schedules
+def first_sentence(doc: str) -> str:
+    """The first sentence of a schedule's docstring, on one line."""
+    paragraph = " ".join(doc.strip().split("\n\n", 1)[0].split())
+    return re.split(r"(?<=\w)\.(?= [A-Z]|$)", paragraph, maxsplit=1)[0]
 
-    info = schedules.describe(schedules.load(kernel))
+
+def describe(
+    kernel: str,
+    fields: Mapping[str, str] | None = None,
+    knobs: Mapping[str, str] | None = None,
+    *,
+    target: str | None = None,
+) -> Kernel:
+    """Everything about one schedule, by name or file. Which knobs there are and what they may be
+    hangs on the problem: `fields` say it and `knobs` some of the knobs, as for a build. Without
+    fields it is the problem type's example.
+
+    Raises ConfigError as a build does.
+    """
+    from mlagen.codegen import schedules
+    from mlagen.request import checked
+
+    function = schedules.load(kernel, target)
+    if not fields:
+        example = example_of(function.problem_type)
+        fields = {
+            field.name: str(getattr(example, field.name))
+            for field in dataclasses.fields(function.problem_type)
+            if field.default is dataclasses.MISSING
+        }
+    function, problem, chosen = checked(kernel, fields, knobs or {}, target=target)
+    info = schedules.describe(function, problem, chosen)
     return Kernel(
         name=info.name,
         target=info.target,
@@ -104,9 +151,19 @@ def describe(kernel: str) -> Kernel:
         doc=info.doc.strip(),
         fields=tuple(_field(field) for field in dataclasses.fields(info.problem_type)),
         knobs=tuple(
-            KnobEntry(knob.name, tuple(str(choice) for choice in knob.choices), knob.comment)
+            KnobEntry(
+                knob.name,
+                tuple(str(choice) for choice in knob.choices),
+                knob.comment,
+                str(info.values[knob.name]),
+                knob.span,
+                _refused(function, problem, chosen, knob),
+            )
             for knob in info.knobs
         ),
+        table=info.table,
+        set=dict(fields),
+        knob=dict(knobs or {}),
     )
 
 
@@ -118,6 +175,21 @@ class Store:
     artifacts: tuple[Stored, ...]
     other_versions: tuple[str, ...]
     damaged: tuple[str, ...]
+
+
+def _refused(
+    function: ScheduleFunction, problem: Any, chosen: Mapping[str, Any], knob: Knob
+) -> dict[str, str]:
+    """The choices of a knob with which the schedule is none, and why: they do not go with the
+    problem, with another knob or with what a kernel may take."""
+    found = {}
+    for choice in knob.choices:
+        if knob.name not in chosen:
+            try:
+                function.build(problem, {**chosen, knob.name: choice})
+            except MlagenError as error:
+                found[str(choice)] = error.message.partition("\n")[0]
+    return found
 
 
 def stored() -> Store:

@@ -10,18 +10,40 @@ import click
 from mlagen.cli.options import json_option
 from mlagen.cli.report import print_facts, print_json, print_table, print_text, readable_bytes
 from mlagen.cli.types import NAME
+from mlagen.errors import ConfigError
+from mlagen.request import assignments
 
 if TYPE_CHECKING:
-    from mlagen.catalogue import Field
+    from mlagen.catalogue import Field, Kernel
 
 
 @click.command("list")
 @click.argument("kernel", type=NAME, required=False)
+@click.option("--target", type=NAME, help="Which of a file's schedules.")
+@click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE",
+              help="A problem field: which knobs KERNEL has hangs on its problem.")  # fmt: skip
+@click.option("--knob", "knobs", multiple=True, metavar="NAME=VALUE",
+              help="A knob, on which others may hang.")  # fmt: skip
 @click.option("--built", is_flag=True, help="List the artifacts in the store instead.")
 @json_option
-def command(kernel: str | None, built: bool, as_json: bool) -> None:
-    """List kernels; with KERNEL (a name or a schedule file), its fields and knobs."""
+def command(
+    kernel: str | None,
+    target: str | None,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    built: bool,
+    as_json: bool,
+) -> None:
+    """List kernels; with KERNEL (a name or a schedule file), its fields, and its knobs with what
+    they may be: those of the problem that --set says, of an example without."""
+    if (built or kernel is None) and (fields or knobs or target is not None):
+        raise ConfigError(
+            "--set, --knob and --target say of which problem one KERNEL's knobs are listed",
+            hint="mlagen list KERNEL --set FIELD=VALUE",
+        )
     if built:
+        if kernel is not None:
+            raise ConfigError(f"--built lists all artifacts of the store, not {kernel}")
         _built(as_json)
         return
     from mlagen.catalogue import describe, summaries
@@ -35,7 +57,9 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
         print_table("kernels", ("name", "target", "problem", "knobs", "what it is"), rows)
         click.echo("\nmlagen list KERNEL shows a kernel's fields and knobs.")
         return
-    entry = describe(kernel)
+    entry = describe(
+        kernel, assignments("--set", fields), assignments("--knob", knobs), target=target
+    )
     if as_json:
         print_json("list", {"kernels": [entry]})
         return
@@ -45,11 +69,27 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
     print_text(entry.doc)
     _print_fields(entry.fields)
     click.echo()
-    print_table(
-        "knobs (--knob NAME=VALUE)",
-        ("knob", "choices, the default first", "what it does"),
-        [(k.name, " | ".join(k.choices), k.comment) for k in entry.knobs],
-    )
+    _print_knobs(entry)
+    for knob in entry.knobs:
+        for choice, why in knob.refused.items():
+            click.echo(f"  {knob.name}={choice} is refused here: {why}")
+    if not fields:
+        click.echo("\nAnother problem may have other knobs: --set FIELD=VALUE.")
+
+
+def _print_knobs(entry: Kernel) -> None:
+    columns: tuple[str, ...] = ("knob", "choices, the default first", "what it does")
+    rows: list[tuple[str, ...]] = [(k.name, k.legal, k.comment) for k in entry.knobs]
+    if entry.knob:
+        columns = (*columns[:2], "value", columns[2])
+        rows = [(*row[:2], k.value, row[2]) for row, k in zip(rows, entry.knobs, strict=True)]
+    said = ", ".join(f"{name}={value}" for name, value in {**entry.set, **entry.knob}.items())
+    of = f" with {said}" if said else ""
+    title = f"knobs (--knob NAME=VALUE){of}, in {entry.table}"
+    if rows:
+        print_table(title, columns, rows)
+    else:
+        click.echo(f"{title}: none")
 
 
 def _print_fields(fields: Sequence[Field]) -> None:

@@ -35,7 +35,7 @@ VERDICTS = {
 
 _GOOD = re.compile(r"(passed|proved|right|clean|all of it)\b")
 _BAD = re.compile(r"(FAILED|WRONG|UNPROVED|differs|missing|\d+ findings?)\b")
-_DOUBTFUL = re.compile(r"(not all of it|nothing found, not all covered)\b")
+_DOUBTFUL = re.compile(r"(not all of it|nothing found, not all covered|ordered)\b")
 _JUDGED = frozenset({"proof", "outputs", "sanitizer", "verdict", "covered"})
 _COUNTED = {"findings": "red", "missed": "red", "unchecked": "yellow"}  # the colour but for 0
 _CELLS = {"passed": "green", "ok": "green", "found": "green", "missing": "red", "wrong": "red"}

@@ -6,10 +6,12 @@ import difflib
 import importlib.util
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mlagen.disk import exists, read_file
 from mlagen.dsl import Knob, ScheduleFunction
@@ -21,13 +23,17 @@ from mlagen.untrusted import Spent, words
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo:
-    """What `mlagen list` shows of a schedule."""
+    """What `mlagen list` shows of a schedule. `table`: the file whose table a problem takes, the
+    schedule's own or one that it passes the problem on to; `knobs`: those of that problem, and
+    their `values`."""
 
     name: str
     target: str
     problem_type: type
     doc: str
     knobs: tuple[Knob, ...]
+    values: Mapping[str, Any]
+    table: str
 
 
 def available() -> list[ScheduleInfo]:
@@ -59,15 +65,23 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
     return _pick(module, name_or_path, target, f"schedules/{name_or_path}.py")
 
 
-def describe(function: ScheduleFunction) -> ScheduleInfo:
-    """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
-    schedule = function.build(example_of(function.problem_type), {})
+def describe(
+    function: ScheduleFunction, problem: Any = None, knobs: Mapping[str, Any] | None = None
+) -> ScheduleInfo:
+    """Its knobs are declared while it runs, and hang on the problem and on each other: it is run on
+    `problem` with `knobs`, without them on its problem type's example with the defaults.
+    Raises what the schedule refuses."""
+    if problem is None:
+        problem = example_of(function.problem_type)
+    schedule = function.build(problem, knobs or {})
     return ScheduleInfo(
         function.name,
         function.target,
         function.problem_type,
         function.doc,
         tuple(schedule.declared.values()),
+        schedule.knobs,
+        schedule.file,
     )
 
 
