@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mlagen.binary.instruction import Instruction
-from mlagen.binary.operand import EXEC, HARDWARE, M0, SCC, VCC, Operand, words
+from mlagen.binary.operand import EXEC, F64_PIPE, HARDWARE, M0, SCC, VCC, Operand, words
 
 File = Literal["v", "s"]
 Counter = Literal["", "vm", "lds", "smem"]
@@ -29,8 +29,9 @@ class Access:
     destination), mfma_ab, mfma_c, mfma_scale, dot_c, vmem_address, vmem_data, vmem_scalar,
     lds_address, lds_data, smem, salu, mask (a lane mask combined with EXEC: what the bits of
     inactive lanes hold does not matter), div_mask (VCC of v_div_fmas), m0_lds, m0_use, hardware,
-    exec.
-    Writes: valu, trans, permlane, half, mfma, dot, vmem, lds, smem, salu, valu_scalar, hardware.
+    f64_pipe, exec.
+    Writes: valu, trans, permlane, half, mfma, dot, vmem, lds, smem, salu, valu_scalar, hardware,
+    f64_pipe (no register: products and fused sums of f64 share a pipe).
     """
 
     file: File
@@ -68,6 +69,12 @@ _HALF_WRITES = frozenset(
     f"v_cvt_{n}_f32"
     for n in words("pk_fp8 pk_bf8 scalef32_pk_fp8 scalef32_pk_bf8 scalef32_pk_fp4 sr_fp8 sr_bf8")
 )
+# Conversions whose op_sel picks a byte of the result: bit 2, or bits 2 and 3 (LLVM FPType).
+_FP4_RESULT = ("v_cvt_scalef32_pk_fp4_", "v_cvt_scalef32_sr_pk_fp4_")
+_FP8_BYTE = tuple(f"v_cvt_{scaled}sr_{kind}_" for scaled in ("", "scalef32_")
+                  for kind in ("fp8", "bf8"))  # fmt: skip
+_FUSED_F64 = frozenset({"v_fma_f64", "v_fmac_f64"})
+_ADD_TID = frozenset({"ds_write_addtid_b32", "ds_read_addtid_b32"})
 _SCC_READERS = frozenset(
     f"s_{n}"
     for n in words(
@@ -212,6 +219,8 @@ def _data_share(ins: Instruction, accum: int) -> Effects:
             reads.append(_access(operand, accum, "lds_address"))
         else:
             reads.append(_access(operand, accum, "lds_data"))
+    if ins.mnemonic in _ADD_TID:
+        reads.append(Access("s", M0, 1, "m0_use"))
     return Effects((*reads, _EXEC), tuple(writes), "lds")
 
 
@@ -246,6 +255,7 @@ def is_lds_dma(ins: Instruction) -> bool:
 
 
 _EXEC = Access("s", EXEC, 2, "exec")
+_F64_PIPE = Access("s", F64_PIPE, 1, "f64_pipe")
 _VCC_CARRY = Access("s", VCC, 2, "carry")
 
 
@@ -316,6 +326,10 @@ def _vector(ins: Instruction, accum: int) -> Effects:
             reads.append(_VCC_CARRY)
     if name.startswith("v_div_fmas"):
         reads.append(Access("s", VCC, 2, "div_mask"))
+    if is_matrix(ins) and name.endswith("_f64"):
+        writes.append(_F64_PIPE)
+    if name in _FUSED_F64:
+        reads.append(_F64_PIPE)
     if name not in ("v_readlane_b32", "v_writelane_b32"):
         reads.append(_EXEC)
     return Effects(tuple(reads), tuple(writes))
@@ -348,11 +362,22 @@ def _result_role(ins: Instruction, operand: Operand) -> str:
         return "permlane"
     if ins.mnemonic in TRANSCENDENTAL:
         return "trans"
-    if ins.mnemonic in _HALF_WRITES and ins.modifier("opsel") & 8:
+    if _moves_result(ins):
         return "half"
     if ins.encoding.endswith("_SDWA") and ins.modifier("dst_sel") != 6:
         return "half"
     return "valu"
+
+
+def _moves_result(ins: Instruction) -> bool:
+    """VOP3 forms whose result is moved within its register: op_sel of the destination (LLVM
+    getDstSelForwardingOperand)."""
+    if ins.encoding != "VOP3":
+        return False
+    if ins.mnemonic.startswith(_FP4_RESULT):
+        return True
+    picked = ins.modifier("opsel") & (12 if ins.mnemonic.startswith(_FP8_BYTE) else 8)
+    return bool(picked)
 
 
 def _keeps_part(ins: Instruction) -> bool:

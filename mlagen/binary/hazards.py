@@ -1,7 +1,8 @@
 """Software wait states of gfx950: what the hardware does not interlock, as data.
 
-The checkers' own table. Source: LLVM's GCNHazardRecognizer (its padding for gfx950, observed by
-compiling probes) and the CDNA4 ISA guide, section "Manually inserted wait states". Counting is
+The checkers' own table. Source: LLVM's GCNHazardRecognizer (its rules, and its padding for gfx950,
+observed by compiling probes) and the CDNA4 ISA guide, section "Manually inserted wait states".
+`docs/hazards.md` has a row for each function of the recognizer. Counting is
 LLVM's: every instruction between producer and consumer is one wait state, s_nop N is N + 1.
 
 A pair is (producer class, consumer class). Producer classes say what kind of write (or read, for
@@ -53,6 +54,8 @@ PRODUCERS = (
     "read_c8",
     "read_c16",
     "read_store",
+    "read_store_offset",
+    "f64_pipe",
 )
 CONSUMERS = (
     "none",
@@ -85,6 +88,8 @@ CONSUMERS = (
     "exec_dpp",
     "exec_permlane",
     "exec_lane",
+    "exec_vmem",
+    "f64_pipe",
     "over_valu",
     "over_mfma",
     "over_memory",
@@ -108,17 +113,21 @@ def _rules() -> dict[tuple[str, str], int]:
     for producer in ("trans", "half"):
         table[producer, "valu"] = table[producer, "dot_c"] = 1
     table["half", "trans"] = 1
+    # What only overwrites reads the moved result too, for the parity of the register.
+    table["half", "over_valu"] = table["half", "over_mfma"] = 1
     table["valu_scalar", "const"] = table["valu_scalar", "carry"] = 2
     table["valu_scalar", "lane_select"] = table["valu_scalar", "div_mask"] = 4
     table["valu_scalar", "vmem_scalar"] = table["valu_scalar", "m0_lds"] = 5
     table["valu_scalar", "exec_mfma"] = table["valu_scalar", "exec_permlane"] = 4
     table["valu_scalar", "exec_lane"] = 4
-    table["valu_scalar", "exec_dpp"] = 5
+    table["valu_scalar", "exec_dpp"] = table["valu_scalar", "exec_vmem"] = 5
     table["salu", "m0_lds"] = table["salu", "m0_use"] = 1
     table["hardware", "hardware"] = table["hardware", "over_hardware"] = 2
     for consumer in (*_VECTOR_READS, "dot_c", "over_valu"):
         table["dot", consumer] = 3
     table["read_store", "over_valu"] = table["read_store", "over_mfma"] = 2
+    for consumer in ("over_valu", "over_mfma"):
+        table["read_store_offset", consumer] = 1
     return table | _matrix_rules()
 
 
@@ -142,6 +151,7 @@ def _matrix_rules() -> dict[tuple[str, str], int]:
     result("f64_small", 6, 9, 4, 4)
     result("f64_large", 19, 18, 17, 17)
     table["f64_small", "mfma_c_same"] = 4
+    table["f64_pipe", "f64_pipe"] = 2  # whatever the registers
     for passes in (2, 4, 8, 16):
         # Only the reduced-precision pipe reads its accumulator so late.
         table[f"read_c{passes}", "over_valu"] = passes - 1
@@ -197,13 +207,14 @@ def read_producer_class(ins: Instruction, access: Access, effect: Effects) -> st
     if access.role == "mfma_c":
         own = effect.writes[0].base == access.base
         return "none" if own or _is_plain(ins) else f"read_c{passes_of(ins)}"
-    if access.role == "vmem_data" and access.count > 2 and "store" in ins.mnemonic:
+    if access.role == "vmem_data" and access.count > 2:  # stores, and atomics that compare
         soffset = ins.operand("soffset")
-        guarded = ins.encoding == "MUBUF" and soffset is not None and soffset.kind == "s"
-        return "none" if guarded else "read_store"
+        by_register = soffset is not None and soffset.kind == "s"
+        return "read_store_offset" if by_register else "read_store"
     return "none"
 
 
+_VECTOR_MEMORY = ("MUBUF", "MTBUF", "GLOBAL", "FLAT", "SCRATCH")
 _SAME_AS = {"merge": "valu", "mfma_scale": "mfma_ab"}
 
 
@@ -217,7 +228,9 @@ def consumer_class(ins: Instruction, access: Access) -> str:
             return "exec_dpp"
         if ins.mnemonic in PERMLANE:
             return "exec_permlane"
-        return "exec_lane" if ins.mnemonic in LANE_READS else "exec"
+        if ins.mnemonic in LANE_READS:
+            return "exec_lane"
+        return "exec_vmem" if ins.encoding in _VECTOR_MEMORY else "exec"
     if role == "mfma_c" and _is_plain(ins):
         return "mfma_c_plain"
     if role in _SAME_AS:

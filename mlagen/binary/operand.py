@@ -11,7 +11,8 @@ OperandKind = Literal["v", "a", "s", "inline", "literal", "off"]
 VCC, M0, EXEC = 106, 124, 126
 SCC = 128  # no encoding of its own; the first number after the addressable scalars
 HARDWARE = 129  # the 64 registers of s_getreg and s_setreg follow
-SCALARS = 193  # size of the scalar number space, SCC and hardware registers included
+F64_PIPE = 193  # no register: what products of f64 leave to a fused sum of f64
+SCALARS = 194  # size of the scalar number space, SCC and all that is no register included
 
 _INLINE_FLOATS = {  # operand code: (text, f32 bits) (CDNA4 ISA guide, scalar operand table)
     240: ("0.5", 0x3F000000),

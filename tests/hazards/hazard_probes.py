@@ -579,6 +579,11 @@ _STORES: tuple[tuple[str, str, str, str, str, str], ...] = (
      "buffer_store", "v_add"),
     ("buffer_store_dwordx4, SGPR offset", "VALU", _BUFFER_STORE.format(n=4, s="%s") + _SUM,
      "z:i:v82", "buffer_store", "v_add"),
+    ("buffer_store_dwordx4, SGPR offset", "MFMA",
+     _BUFFER_STORE.format(n=4, s="%s") + M16X16_OLD.ir("z", "%k", "%k", "%c"), "z:f4:v[80:83]",
+     "buffer_store", "v_mfma"),
+    ("buffer_store_dwordx2, SGPR offset", "VALU", _BUFFER_STORE.format(n=2, s="%s") + _SUM,
+     "z:i:v84", "buffer_store", "v_add"),
     ("global_store_dwordx4", "VALU", _GLOBAL_STORE.format(n=4) + _SUM, "z:i:v82", "global_store",
      "v_add"),
     ("global_store_dwordx2", "VALU", _GLOBAL_STORE.format(n=2) + _SUM, "z:i:v84", "global_store",
@@ -711,6 +716,7 @@ PROBES: tuple[Probe, ...] = (
 
 # Rules of the generator's table that no probe reaches, and why.
 UNPROVOKED: dict[str, str] = {
+    "exec-vmem": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
     "exec-mfma": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
     "exec-dpp": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
     "exec-permlane": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",

@@ -39,6 +39,7 @@ _NAMES = {
 _OPERANDS = {
     "vgpr_reads": "VGPR read", "vgpr_writes": "VGPR written", "src_ab": "SrcA, SrcB, scale",
     "src_c": "SrcC", "writes_not_c": "VGPR written, not SrcC", "store_data": "store data",
+    "store_data_offset": "data of a buffer store with an SGPR offset",
     "sgpr_reads": "SGPR read", "sgpr_writes": "SGPR written", "lane_select": "lane select",
     "exec": "EXEC",
 }  # fmt: skip

@@ -192,8 +192,13 @@ def _memory(name: str, vectors: list[int], scalars: list[int], modifiers: list[s
         return replace(info, vgpr_writes=vectors[0], vgpr_reads=_union(vectors[1:]))
     data = vectors[0] if name.startswith("buffer_") else vectors[1]
     scalar_offset = name.startswith("buffer_") and bool(scalars[3])
-    wide = name.endswith(("x3", "x4")) and not scalar_offset
-    return replace(info, vgpr_reads=_union(vectors), store_data=data if wide else 0)
+    wide = data if name.endswith(("x3", "x4")) else 0
+    return replace(
+        info,
+        vgpr_reads=_union(vectors),
+        store_data=0 if scalar_offset else wide,
+        store_data_offset=wide if scalar_offset else 0,
+    )
 
 
 def listing(text: str) -> list[Line]:

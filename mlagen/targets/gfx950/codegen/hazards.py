@@ -10,6 +10,9 @@ class and the registers of it that matter, and the wait states when the two over
 * ISA 11: AMD, "CDNA4 Instruction Set Architecture", 4.5, table 11 (software-inserted wait states)
 * ISA 7.3: the same guide, 7.3, note to the conversions to 8 bits and less
 * ISA 38: the same guide, 7.6, table 38 (matrix and dot product instructions)
+* LLVM: GCNHazardRecognizer.cpp of llvm-project, for what the guide leaves out
+* LLVM 197267: pull request 197267 of llvm-project, merged in 2026, measured on gfx950: the guide
+  exempts buffer stores whose offset is an SGPR, and the hardware does not
 
 Where this table is stricter than the guide, the rule says why (`stricter`). `docs/hazards.md`
 compares it, pair by pair, with the padding that LLVM emits.
@@ -96,6 +99,7 @@ class Operand(Enum):
     SRC_C = "src_c"
     WRITES_NOT_C = "writes_not_c"  # written, and not read as SrcC by the same instruction
     STORE_DATA = "store_data"
+    STORE_DATA_OFFSET = "store_data_offset"  # of a buffer store whose offset is an SGPR
     SGPR_READS = "sgpr_reads"
     SGPR_WRITES = "sgpr_writes"
     LANE_SELECT = "lane_select"
@@ -146,6 +150,8 @@ class Rule:
 _ISA_11 = "CDNA4 ISA, table 11"
 _ISA_7_3 = "CDNA4 ISA, 7.3"
 _ISA_38 = "CDNA4 ISA, table 38"
+_LLVM = "LLVM, GCNHazardRecognizer"
+_LLVM_197267 = "LLVM PR 197267"
 _RESULT = {2: 5, 4: 8, 8: 12, 16: 20}  # an MFMA's result has reached the register file
 _RESULT_F32 = {2: 4, 4: 6, 8: 10, 16: 18}
 _READ_C = {2: 1, 4: 3, 8: 7, 16: 15}  # an MFMA has read all of its SrcC
@@ -217,10 +223,17 @@ RULES: tuple[Rule, ...] = (
          ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11, not_consumer=Kind.TRANS),
     Rule("partial-valu", "RAW", Kind.PARTIAL, Operand.VGPR_WRITES,
          ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11),
+    Rule("partial-overwrite", "WAW", Kind.PARTIAL, Operand.VGPR_WRITES,
+         ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 1, _LLVM,
+         stricter="the guide names readers only; the parity of a register that is overwritten in "
+         "part is made of the moved result, and LLVM waits before any overwrite"),
     Rule("convert-halves", "WAW", Kind.CONVERT_PART, Operand.VGPR_WRITES,
          Kind.CONVERT_PART, Operand.VGPR_WRITES, 1, _ISA_7_3),
     Rule("valu-dpp", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
          Kind.DPP, Operand.VGPR_READS, 2, _ISA_11),
+    Rule("exec-vmem", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
+         Kind.VMEM | Kind.LDS_DMA, Operand.EXEC, 5, _LLVM, within=EXEC,
+         stricter="the guide names the SGPRs of an address; LLVM takes EXEC for read, too"),
     Rule("exec-dpp", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
          Kind.DPP, Operand.EXEC, 5, _ISA_11, within=EXEC),
     Rule("valu-permlane", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
@@ -243,6 +256,10 @@ RULES: tuple[Rule, ...] = (
     # Stores that still read their data.
     Rule("store-data-valu", "WAR", Kind.VMEM, Operand.STORE_DATA,
          ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 2, _ISA_11),
+    Rule("store-data-offset-valu", "WAR", Kind.VMEM, Operand.STORE_DATA_OFFSET,
+         ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 1, _LLVM_197267,
+         stricter="the guide asks nothing where the offset is an SGPR; on gfx950 the next vector "
+         "instruction's result was stored"),
     Rule("store-data-load", "WAR", Kind.VMEM, Operand.STORE_DATA,
          MEMORY, Operand.VGPR_WRITES, 1, _ISA_11),
     # M0 and the hardware registers.
@@ -290,8 +307,8 @@ class HazardInfo:
     vgpr_writes  every VGPR and AGPR written, by loads too (not by LDS-DMA)
     src_ab       matrix, dot: SrcA, SrcB and block scales (a subset of vgpr_reads)
     src_c        matrix, dot: the accumulator read (a subset of vgpr_reads; 0 for an inline 0)
-    store_data   VMEM: the data of a store of 3 or 4 dwords, unless it is a buffer store whose
-                 offset operand is an SGPR (then nothing is required); also of a cmpswap_x2
+    store_data   VMEM: the data of a store of 3 or 4 dwords; also of a cmpswap_x2
+    store_data_offset  the same of a buffer store whose offset operand is an SGPR
     sgpr_reads   scalar operands, VCC and M0 included; not EXEC as the implicit lane mask
     sgpr_writes  scalar results, VCC, EXEC (v_cmpx) and M0 included
     lane_select  v_readlane, v_writelane: the SGPR that selects the lane
@@ -308,6 +325,7 @@ class HazardInfo:
     src_ab: int = 0
     src_c: int = 0
     store_data: int = 0
+    store_data_offset: int = 0
     sgpr_reads: int = 0
     sgpr_writes: int = 0
     lane_select: int = 0
@@ -334,6 +352,7 @@ class HazardInfo:
             Operand.SRC_C: self.src_c,
             Operand.WRITES_NOT_C: self.vgpr_writes & ~self.src_c,
             Operand.STORE_DATA: self.store_data,
+            Operand.STORE_DATA_OFFSET: self.store_data_offset,
             Operand.SGPR_READS: reads,
             Operand.SGPR_WRITES: writes,
             Operand.LANE_SELECT: self.lane_select,

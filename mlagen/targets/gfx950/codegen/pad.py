@@ -53,6 +53,7 @@ def hazard_info(x: Instruction) -> HazardInfo:
         kind |= Kind.DPP
     by_lane = x.mnemonic in ("v_readlane_b32", "v_writelane_b32")
     matrix = x.pipe == "matrix"
+    store, by_register = _wide_store(x)
     return HazardInfo(
         kind,
         opcode=x.mnemonic,
@@ -61,21 +62,22 @@ def hazard_info(x: Instruction) -> HazardInfo:
         vgpr_writes=_vector(x.writes),
         src_ab=_vector(x.operands[1] + x.operands[2]) if matrix else 0,
         src_c=_vector(x.operands[3]) if matrix else 0,
-        store_data=_vector(_wide_store(x)),
+        store_data=0 if by_register else _vector(store),
+        store_data_offset=_vector(store) if by_register else 0,
         sgpr_reads=_scalar(x.reads),
         sgpr_writes=_scalar(x.writes),
         lane_select=_scalar(x.operands[2]) if by_lane else 0,
     )
 
 
-def _wide_store(x: Instruction) -> tuple[int, ...]:
-    """The data of a store of three or four dwords, unless nothing is required of it."""
+def _wide_store(x: Instruction) -> tuple[tuple[int, ...], bool]:
+    """The data of a store of three or four dwords; and whether it is a buffer store whose offset is
+    an SGPR, which holds its data for a shorter time."""
     if x.mnemonic.startswith("global_store_dwordx"):
-        return x.operands[1] if x.mnemonic[-1] in "34" else ()
+        return (x.operands[1] if x.mnemonic[-1] in "34" else ()), False
     if x.mnemonic in ("buffer_store_dwordx3", "buffer_store_dwordx4"):
-        # A scalar offset register gives a buffer store the cycle it needs to read its data.
-        return () if x.operands[3] else x.operands[0]
-    return ()
+        return x.operands[0], bool(x.operands[3])
+    return (), False
 
 
 def pad(layout: Layout) -> int:
