@@ -19,6 +19,8 @@ from mlagen.targets.registry import target_of
 from mlagen.untrusted import words
 
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
+_PLACE = re.compile(r".+\.j2:\d+")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in a template they are no text
 
 
 class Templates:
@@ -64,8 +66,15 @@ class Templates:
                 what = error.message
             raise TemplateError(f"{_failing_place(error)}: {what} ({asked_by})") from error
         lines = []
-        for line in text.splitlines():
+        for line in text.removesuffix("\n").split("\n") if text else ():
             body, *marks = line.split(_MARK)
+            source, _, number = marks[-1].rpartition(":") if marks else (name, "", "0")
+            strange = _CONTROL.search(body)
+            if strange or not all(map(_PLACE.fullmatch, marks)):
+                where = f"{source}:{number}" if number.isdigit() else name
+                found = strange[0] if strange else _MARK
+                raise TemplateError(f"{where}: the control character {found!r} in what it renders "
+                                    f"to ({asked_by})")  # fmt: skip
             source, _, number = marks[0].rpartition(":") if marks else (name, "", "0")
             lines.append((source, int(number), body))
         return lines
@@ -123,6 +132,11 @@ class _NumberedLoader(jinja2.BaseLoader):
 
     def get_source(self, environment: jinja2.Environment, template: str) -> Any:
         source, filename, uptodate = self.inner.get_source(environment, template)
+        strange = _CONTROL.search(source.replace("\r\n", "\n"))
+        if strange:
+            number = source.replace("\r\n", "\n").count("\n", 0, strange.start()) + 1
+            what = f"the control character {strange[0]!r} stands in it"
+            raise jinja2.TemplateSyntaxError(what, number, template, filename)
         if template.endswith((".s.j2", ".ptx.j2")) and "/" in template:
             lines = []
             comment = False

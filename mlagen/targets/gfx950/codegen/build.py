@@ -72,7 +72,7 @@ def generate(
     if not allow_unproved:
         require(words)
     check_lifetimes(schedule)
-    lowering = Lowering(templates, schedule.registers.physical(), schedule.file)
+    lowering = Lowering(templates, schedule.registers, schedule.file)
     layout = build_layout(schedule, lowering, schedule.name, end_between=end_between)
     span = range(layout.first_looped + WAIT_SPAN * layout.period)
     waits = derive_waits(schedule, layout, span)

@@ -197,11 +197,24 @@ _BLANK_IN_LIST = re.compile(r"\s+(?=[^\[]*\])")
 _ENCODINGS = ("e32", "e64", "dpp", "sdwa")
 
 
-class Parser:
-    """Reads rendered lines into instructions, resolving register symbols to physical numbers."""
+class OutsideError(ValueError):
+    """An operand touches registers outside of a declared block."""
 
-    def __init__(self, symbols: Mapping[str, int]) -> None:
-        self.symbols = symbols
+
+class Parser:
+    """Reads rendered lines into instructions, resolving register symbols to physical numbers.
+
+    `blocks`: the declared ones, by symbol: their file and how many registers they have. With them
+    an operand must lie in one. `schedule`: its file, for messages.
+    """
+
+    def __init__(
+        self,
+        symbols: Mapping[str, int],
+        blocks: Mapping[str, tuple[str, int]] | None = None,
+        schedule: str = "",
+    ) -> None:
+        self.symbols, self.blocks, self.schedule = symbols, blocks, schedule
         self._operand = lru_cache(maxsize=4096)(self._parse_operand)
 
     def line(self, text: str, origin: Origin) -> Instruction | None:
@@ -247,8 +260,11 @@ class Parser:
         reads: list[int] = []
         writes: list[int] = []
         operands: list[tuple[int, ...]] = []
-        for role, part in zip(roles, parts, strict=True):
-            registers = () if role == "i" else self._registers(part, code, origin)
+        low_only = _low_only(mnemonic, modifiers)
+        for number, (role, part) in enumerate(zip(roles, parts, strict=True)):
+            registers = (
+                () if role == "i" else self._registers(part, number in low_only, code, origin)
+            )
             operands.append(registers)
             if role in "rb":
                 reads += registers
@@ -272,31 +288,59 @@ class Parser:
             passes=spec.passes,
         )
 
-    def _registers(self, part: str, code: str, origin: Origin) -> tuple[int, ...]:
+    def _registers(self, part: str, low_only: bool, code: str, origin: Origin) -> tuple[int, ...]:
         try:
-            return self._operand(part)
+            return self._operand(part, low_only)
+        except OutsideError as error:
+            raise TemplateError(
+                f"{origin.template}:{origin.template_line}: {part} {error}, in: {code} "
+                f"({self.schedule}:{origin.schedule_line}, {origin.operation})",
+                hint="a template names registers by the blocks that the schedule declares: "
+                + ", ".join(f"{name} {count}" for name, (_, count) in (self.blocks or {}).items()),
+            ) from error
         except (KeyError, ValueError) as error:
             raise TemplateError(
                 f"{origin.template}:{origin.template_line}: operand {part!r} is neither a "
                 f"register, a known symbol nor a number, in: {code}"
             ) from error
 
-    def _parse_operand(self, part: str) -> tuple[int, ...]:
+    def _parse_operand(self, part: str, low_only: bool) -> tuple[int, ...]:
         bare = part.lstrip("-").strip("|")
         if bare in _SPECIAL:
             return _SPECIAL[bare]
         plain = _PLAIN.match(bare)
         if plain:
+            if self.blocks is not None:
+                raise OutsideError("belongs to no declared block")
             return (int(plain.group(2)) + _FIRST[plain.group(1)],)
         match = _RANGE.match(bare)
         if match:
             file, first, last = match.groups()
             low = self._index(first)
             high = low if last is None else self._index(last)
+            if self.blocks is not None:
+                self._inside(file, f"{first}+{last or first}", low, low if low_only else high)
             base = _FIRST[file]
             return tuple(range(base + low, base + high + 1))
         float(int(bare, 0)) if bare.lower().startswith("0x") else float(bare)
         return ()
+
+    def _inside(self, file: str, terms: str, low: int, high: int) -> None:
+        """OutsideError unless the registers are some of the one block that the operand names."""
+        assert self.blocks is not None
+        names = {term for term in terms.split("+") if not term.isdigit()}
+        if len(names) != 1:
+            named = " and ".join(sorted(names))
+            raise OutsideError(
+                f"runs from block to block ({named})" if names else "belongs to no declared block"
+            )
+        (name,) = names
+        held, count = self.blocks[name]
+        first = self.symbols[name]
+        if held != file:
+            raise OutsideError(f"names a block of {held} registers")
+        if not first <= low <= high < first + count:
+            raise OutsideError(f"reaches outside of block {name}, which has {count} registers")
 
     def _index(self, expression: str) -> int:
         total = 0
@@ -309,6 +353,21 @@ def encoding_of(written: str) -> tuple[str, str]:
     """A mnemonic without the suffix of its encoding, and that suffix; "" where it has none."""
     stem, _, suffix = written.rpartition("_")
     return (stem, suffix) if suffix in _ENCODINGS else (written, "")
+
+
+_PACKED_F32 = frozenset({"v_pk_add_f32", "v_pk_mul_f32", "v_pk_fma_f32"})
+_SELECT = re.compile(r"^(op_sel|op_sel_hi):\[([01,]+)\]$")
+
+
+def _low_only(mnemonic: str, modifiers: list[str]) -> frozenset[int]:
+    """Numbers of the operands of which only the lower register is read: sources of packed f32 both
+    of whose halves take it (CDNA4 ISA, VOP3P: OPSEL, OPSEL_HI)."""
+    if mnemonic not in _PACKED_F32:
+        return frozenset()
+    picked = {match[1]: match[2].split(",") for x in modifiers if (match := _SELECT.match(x))}
+    low, high = picked.get("op_sel", ["0"] * 3), picked.get("op_sel_hi", ["1"] * 3)
+    halves = enumerate(zip(low, high, strict=False), 1)
+    return frozenset(number for number, half in halves if half == ("0", "0"))
 
 
 def split_operands(rest: str) -> tuple[list[str], list[str]]:

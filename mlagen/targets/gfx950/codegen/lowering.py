@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from mlagen.codegen.templates import Templates
@@ -10,6 +9,7 @@ from mlagen.dsl.operation import Binding, Operation
 from mlagen.errors import TemplateError
 from mlagen.targets.gfx950.codegen.isa import M0, Parser
 from mlagen.targets.gfx950.codegen.program import Instruction, Origin
+from mlagen.targets.gfx950.dsl import Registers
 
 EXIT = "EXIT"  # the label where a workgroup ends, until the layout names it
 
@@ -17,9 +17,9 @@ EXIT = "EXIT"  # the label where a workgroup ends, until the layout names it
 class Lowering:
     """Renders operations, each (operation, binding) once."""
 
-    def __init__(self, templates: Templates, symbols: Mapping[str, int], schedule: str) -> None:
+    def __init__(self, templates: Templates, registers: Registers, schedule: str) -> None:
         self.templates = templates
-        self.parser = Parser(symbols)
+        self.parser = Parser(registers.physical(), registers.sizes(), schedule)
         self.schedule = schedule
         self._cache: dict[tuple[int, str, int, bool], list[Instruction]] = {}
 

@@ -234,6 +234,12 @@ class Registers:
         table.update({regs.name: regs.first for regs in self.scalars.values()})
         return table
 
+    def sizes(self) -> dict[str, tuple[str, int]]:
+        """The file and the number of registers of every symbol; scalar symbols included."""
+        table = {symbol: (regs.file, len(regs)) for symbol, regs, _, _ in self.symbols()}
+        table.update({regs.name: ("s", regs.count) for regs in self.scalars.values()})
+        return table
+
     def limit(self, budget: int) -> None:
         """Narrow the budget. CapacityError naming the first block that is beyond it."""
         self.budget = budget
