@@ -1,5 +1,5 @@
-"""Templates name registers by the blocks that the schedule declares: what lies outside is refused, by
-the template's line and the schedule's."""
+"""Templates name registers by the blocks that the schedule declares: what lies outside is refused,
+by the template's line and the schedule's."""
 
 from __future__ import annotations
 

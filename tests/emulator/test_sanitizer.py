@@ -1,12 +1,17 @@
 """Each class of defect is found, named and located; the repaired kernel is clean."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from emulating import POINTERS, execute, kinds, load_rows, store_rows
 from gfx950_assembler import assemble
 
+from mlagen.audit.gfx950.check import audit_code_object, audit_kernel
+from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
-from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.emulator.gfx950.translate import gaps
+from mlagen.errors import ConfigError, FindingsError, UnsupportedError
 
 MODES = ("latest", "earliest", "random")
 _POISON = 0x7FFF7FFF
@@ -561,13 +566,53 @@ def test_findings_of_workgroups_are_merged():
         ("v_add_f32_sdwa v1, -v0, v0 src0_sel:WORD_1", "SDWA"),
         ("s_setpc_b64 s[4:5]", "s_setpc_b64"),
         ("v_mfma_f32_16x16x32_bf16 v[0:3], v[16:19], v[24:27], v[2:5]", "partly overlaps"),
-        ("v_mov_b32 v80, v0", "register 80 of 64"),
     ],
 )
 def test_what_is_not_modelled_is_refused_by_name(body, named):
     with pytest.raises(UnsupportedError) as caught:
         execute(f"  {body}\n")
     assert named in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "named", "frame"),
+    [
+        ("v_mov_b32 v80, v0", "v80, but the kernel allocates 64 vector registers", {}),
+        ("v_mov_b32 v0, v64", "v64, but the kernel allocates 64 vector registers", {}),
+        ("v_pk_add_f32 v[62:63], v[64:65], v[0:1]", "v[64:65], but the kernel", {}),
+        ("v_mov_b32 v40, v0", "v40, but the kernel allocates 32 vector", {"accum": 32}),
+        ("v_accvgpr_read_b32 v0, a40", "a40, but the kernel allocates 32 accumulation",
+         {"accum": 32}),
+    ],
+)  # fmt: skip
+def test_registers_that_the_kernel_does_not_have_are_its_fault(body, named, frame):
+    """Told by the emulator, as a fault of the kernel, and by the audit; in any register file."""
+    with pytest.raises(FindingsError) as caught:
+        execute(f"  {body}\n", **frame)
+    assert named in caught.value.message and "the kernel is at fault" in (caught.value.hint or "")
+    code = assemble(f"  {body}\n  s_endpgm\n", **frame)
+    told = audit_code_object(code).errors
+    assert [finding.rule for finding in told] == ["register-bounds"]
+    assert named.split(",")[0] in told[0].message
+
+
+def test_scalar_registers_that_the_kernel_does_not_have_are_its_fault():
+    (kernel,) = load_code_object(assemble("  s_mov_b32 s50, s49\n  s_endpgm\n")).kernels.values()
+    for held, told in ((48, ["s49"]), (64, [])):
+        less = replace(kernel, descriptor=replace(kernel.descriptor, sgprs=held))
+        found = [f.resource for f in audit_kernel(less).errors if f.rule == "register-bounds"]
+        assert found == told
+        assert [gap.why.split(",")[0] for gap in gaps(less)] == told
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["v_mov_b32 v63, v0", "v_pk_mul_f32 v[62:63], v[62:63], v[62:63]",
+     "s_mov_b64 vcc, 0", "s_mov_b32 m0, 0"],
+)  # fmt: skip
+def test_registers_that_it_has_are_taken(body):
+    code = assemble(f"  {body}\n  s_endpgm\n")
+    assert not [f for f in audit_code_object(code).findings if f.rule == "register-bounds"]
 
 
 def test_modes_that_are_not_modelled_are_refused():

@@ -104,7 +104,8 @@ CHECKER: tuple[Allowed, ...] = (
         columns=("MFMA SrcC overlaps D",),
     ),
     Allowed(
-        "as the generator's table: an SGPR offset exempts nothing on gfx950 (LLVM PR 197267); LLVM 22.1.8 is older",
+        "as the generator's table: an SGPR offset exempts nothing on gfx950 (LLVM PR 197267); LLVM "
+        "22.1.8 is older",
         STORE_TABLE,
         rows=("buffer_store_dwordx4, SGPR offset",),
     ),

@@ -1,4 +1,5 @@
-"""Rules of LLVM's recognizer that its padding does not show: pairs of assembly, asked of both tables.
+"""Rules of LLVM's recognizer that its padding does not show: pairs of assembly, asked of both
+tables.
 
 `docs/hazards.md` has a row for each function of GCNHazardRecognizer.cpp; its rules are looked up.
 """

@@ -1,5 +1,5 @@
-"""A buffer store with an SGPR offset whose data the next vector instruction overwrites: the audit and
-the emulator tell it, and one wait state silences both (LLVM PR 197267, found on gfx950)."""
+"""A buffer store with an SGPR offset whose data the next vector instruction overwrites: the audit
+and the emulator tell it, and one wait state silences both (LLVM PR 197267, found on gfx950)."""
 
 from __future__ import annotations
 

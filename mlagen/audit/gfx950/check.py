@@ -9,7 +9,7 @@ from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
-from mlagen.audit.gfx950.registers import close_pairs, missing_waits, strict_waits
+from mlagen.audit.gfx950.registers import close_pairs, missing_waits, outside, strict_waits
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
 from mlagen.audit.gfx950.waits import WaitReport, check_waits
@@ -120,7 +120,7 @@ def audit_kernel(
     threads = threads or declared or GFX950.wave_size
     unchecked = _unchecked(steps, flow)
     spent: list[str] = []
-    findings: list[Finding] = []
+    findings = outside(kernel, steps)
     waits = WaitReport()
     try:
         waits = check_waits(steps, flow, Budget("waits", limit, watch))

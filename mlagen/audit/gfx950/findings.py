@@ -18,6 +18,7 @@ RULES: dict[str, str] = {
     "lds-war": "LDS is overwritten only after a wait and a barrier cover the reads of it",
     "lds-waw": "two writes of the same LDS are ordered",
     "lds-bounds": "LDS accesses stay inside what the kernel asks for",
+    "register-bounds": "instructions name no more registers than the kernel allocates",
     "wait-states": "instructions whose results need wait states are that far from their uses",
     "barrier-unequal": "all waves of a workgroup pass the same number of barriers",
     "counter-capacity": "no wait is left out because more is outstanding than a counter counts",

@@ -1,4 +1,4 @@
-"""Findings on registers, worded: missing waits, waits stricter than needed, wait states."""
+"""Findings on registers, worded: missing waits, waits stricter than needed, wait states, bounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
 from mlagen.audit.gfx950.waits import Unwaited, WaitReport
 from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import KernelCode
+from mlagen.binary.allocated import unallocated
+from mlagen.binary.effects import effects
 
 _COUNTER = {"vm": "vmcnt", "lds": "lgkmcnt", "smem": "lgkmcnt"}
 
@@ -129,6 +131,21 @@ def strict_waits(
             found.append(Finding.at("stricter-wait", "advice", kernel.name, (step.ins, None),
                                     resource="", needs=" ".join(weaker), message=told))  # fmt: skip
     return found
+
+
+def outside(kernel: KernelCode, steps: tuple[Step, ...]) -> list[Finding]:
+    """Instructions that name registers beyond those that the descriptor allocates. What is indexed
+    by M0 is not known."""
+    found = []
+    for step in steps:
+        ins = step.ins
+        effect = effects(ins, kernel.descriptor.accum_offset)
+        name, has = ("", "") if step.indexed else unallocated(ins, effect, kernel.descriptor)
+        if name:
+            message = f"{ins} at {ins.offset:#x} uses {name}; the kernel allocates {has}"
+            found.append(Finding.at("register-bounds", "error", kernel.name, (ins, None),
+                                    resource=name, needs="", message=message))  # fmt: skip
+    return together(found)
 
 
 def close_pairs(

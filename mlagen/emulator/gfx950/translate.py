@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from mlagen.binary import Instruction, KernelCode, Operand
+from mlagen.binary.allocated import unallocated
 from mlagen.binary.effects import Access, Effects, effects, is_lds_dma
 from mlagen.binary.hazards import (
     CONSUMERS,
@@ -29,7 +30,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import matrix, sub_dword
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.tables import OPCODES, Opcode
-from mlagen.errors import UnsupportedError
+from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 
 _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
@@ -75,6 +76,11 @@ def translate(kernel: KernelCode) -> TranslatedKernel:
         )
     rows = np.zeros((len(instructions), y.P_SIZE), dtype=np.int64)
     for gap in _fill(kernel, rows):
+        if gap.fault:
+            raise FindingsError(
+                f"kernel {kernel.name}, {gap.instruction.offset:#x}: {gap.instruction}: {gap.why}",
+                hint="the kernel is at fault: its descriptor allocates less than its code names",
+            )
         raise UnsupportedError(
             f"kernel {kernel.name}, {gap.instruction.offset:#x}: {gap.instruction}: {gap.why}, "
             "which the emulator does not model"
@@ -87,10 +93,11 @@ def translate(kernel: KernelCode) -> TranslatedKernel:
 @dataclass(frozen=True, slots=True)
 class Gap:
     """An instruction that `translate` refuses. `why` is "" where its opcode is not modelled, else
-    names the form of a known opcode that is not."""
+    names the form of a known opcode that is not. `fault`: no kernel may have it."""
 
     instruction: Instruction
     why: str
+    fault: bool = False
 
 
 def gaps(kernel: KernelCode) -> Iterator[Gap]:
@@ -113,14 +120,20 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
     regions = _indexed_regions(instructions)
     targets = {ins.branch_target for ins in instructions}
     written = _written(kernel, accum, exec_written)
+    inside: set[tuple[str, str, int, int]] = set()  # instructions whose registers there are
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
         if ins.mnemonic not in OPCODES:
             yield Gap(ins, "")
             continue
         try:
             key = (ins.mnemonic, ins.encoding, id(ins.operands), id(ins.modifiers))
+            if key not in inside:
+                name, has = unallocated(ins, effect, kernel.descriptor)
+                if name:
+                    raise _Outside(f"{name}, but the kernel allocates {has}")
+                inside.add(key)
             before = written.get(key)
-            if before is None or _highest(effect) > kernel.descriptor.vgprs:
+            if before is None:
                 _translate_one(kernel, ins, rows[row])
                 _note_effects(kernel, ins, effect, rows[row], exec_written)
                 written[key] = (ins, rows[row].copy())
@@ -135,7 +148,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
             if regions[row] and ins.offset in targets:
                 raise _Unmodelled("a branch into a stretch of indexed registers")
         except _Unmodelled as why:
-            yield Gap(ins, str(why))
+            yield Gap(ins, str(why), isinstance(why, _Outside))
 
 
 # Of an instruction: itself, so that the numbers of its parts stay its own, and its row.
@@ -161,12 +174,6 @@ def _accumulators_at(kernel: KernelCode) -> int:
     """The physical number of a0; 0 where the kernel has none, so that all of these are alike."""
     named = (operand.kind for ins in kernel.instructions for _, operand in ins.operands)
     return kernel.descriptor.accum_offset if "a" in named else 0
-
-
-def _highest(effect: Effects) -> int:
-    """One past the highest vector register of an instruction."""
-    accesses = (*effect.reads, *effect.writes)
-    return max((access.base + access.count for access in accesses if access.file == "v"), default=0)
 
 
 def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
@@ -199,6 +206,10 @@ class _Unmodelled(Exception):
     """A form of a known instruction that the engine does not execute."""
 
 
+class _Outside(_Unmodelled):
+    """An instruction names registers that its kernel does not allocate."""
+
+
 def _covers(access: Access, register: int) -> bool:
     return access.base <= register < access.base + access.count
 
@@ -206,12 +217,9 @@ def _covers(access: Access, register: int) -> bool:
 def _note_effects(
     kernel: KernelCode, ins: Instruction, effect: Effects, out: np.ndarray, exec_written: bool
 ) -> None:
-    """Fill the columns that the register checks use, and bound all register numbers."""
-    limit = kernel.descriptor.vgprs
+    """Fill the columns that the register checks use, and bound the scalar numbers."""
     for access in (*effect.reads, *effect.writes):
         last = access.base + access.count
-        if access.file == "v" and last > limit:
-            raise _Unmodelled(f"register {last - 1} of {limit} that the kernel allocates")
         if access.file == "s" and last > 129:
             raise _Unmodelled(f"scalar operand {last - 1}")
     reads = [a for a in effect.reads if a.role != "exec" or exec_written]

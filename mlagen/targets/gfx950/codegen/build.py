@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 
@@ -12,6 +13,7 @@ from mlagen.codegen.templates import Templates
 from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.gfx950.assemble import assemble, build_flags
 from mlagen.targets.gfx950.clang import find_tools
+from mlagen.targets.gfx950.codegen.agree import check_object
 from mlagen.targets.gfx950.codegen.flow import check_flow
 from mlagen.targets.gfx950.codegen.layout import build_layout
 from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
@@ -104,6 +106,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
             f"the common period of all slot counts",
             hint="slot counts with a smaller common multiple",
         ) from error
+    check_object(code, chain.from_iterable(program.layout.runs()), schedule.file)
     made = Made(
         symbol=schedule.name,
         text=text,

@@ -7,7 +7,6 @@ repeated until nothing changes, and only then are the s_nops inserted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlagen.errors import ScheduleError
@@ -82,7 +81,7 @@ def _wide_store(x: Instruction) -> tuple[tuple[int, ...], bool]:
 
 def pad(layout: Layout) -> int:
     """Insert the wait states that every path through the program needs; returns their sum."""
-    runs = list(_runs(layout))
+    runs = layout.runs()
     known: dict[str, HazardInfo] = {}  # by text: registers have their numbers in it
     for run in runs:
         for x in run:
@@ -154,16 +153,6 @@ def _sweep(
                 if x.mnemonic in ("s_branch", "s_endpgm"):
                     tracker = None
     return not all(entry.walked for entry in at_label.values())
-
-
-def _runs(layout: Layout) -> Iterator[list[Instruction]]:
-    """Every instruction list of the program in print order; a segment's label stands first."""
-    for segment in layout.segments:
-        yield [Instruction(f"{segment.label}:", ":", "label", target=segment.label)]
-        yield segment.head
-        for piece in segment.pieces:
-            yield piece.body
-        yield segment.tail
 
 
 def _nops(states: int, before: Instruction) -> list[Instruction]:

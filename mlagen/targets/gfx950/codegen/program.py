@@ -152,6 +152,16 @@ class Layout:
         for segment in self.segments:
             yield from segment.pieces
 
+    def runs(self) -> list[list[Instruction]]:
+        """Every instruction list of the program in print order; a segment's label stands first."""
+        found = []
+        for segment in self.segments:
+            found.append([Instruction(f"{segment.label}:", ":", "label", target=segment.label)])
+            found.append(segment.head)
+            found += [piece.body for piece in segment.pieces]
+            found.append(segment.tail)
+        return found
+
     def by_key(self) -> dict[str, Piece]:
         return {piece.key: piece for piece in self.pieces()}
 
