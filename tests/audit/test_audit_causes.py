@@ -51,13 +51,13 @@ def test_one_result_used_in_two_ways_is_one_finding():
 
 
 def test_other_kinds_of_results_stay_apart():
-    other = "  global_load_dword v200, v0, s[0:1]\n  v_pk_add_f32 v[4:5], v[200:201], v[4:5]"
+    other = "  global_load_dword v50, v0, s[0:1]\n  v_pk_add_f32 v[4:5], v[50:51], v[4:5]"
     found = audit(unrolled(3, other)).errors
     assert sorted(len(finding.places) for finding in found) == [1, 3]
 
 
 def test_wait_states_that_lack_in_copies_are_one_finding():
-    pair = "v_mfma_f32_16x16x32_bf16 v[{a}:{b}], v[60:63], v[64:67], 0\nv_mul_f32 v2, v{a}, v{a}\n"
+    pair = "v_mfma_f32_16x16x32_bf16 v[{a}:{b}], v[60:63], v[56:59], 0\nv_mul_f32 v2, v{a}, v{a}\n"
     body = "".join(pair.format(a=8 + 4 * i, b=11 + 4 * i) for i in range(4))
     (finding,) = audit(body + "s_endpgm").errors
     assert finding.rule == "wait-states" and len(finding.places) == 4

@@ -421,6 +421,7 @@ def _mubuf(word: int, second: int) -> Read:
         reserved=word >> 25 & 1 | second >> 21 & 3,
     )
     address = _vector(second & 0xFF) if offen or idxen else OFF
+    told |= _told(vaddr=0 if offen or idxen else second & 0xFF)
     data = _vector(second >> 8 & 0xFF, second >> 23 & 1)
     resource = ("r", SGPR + 4 * (second >> 16 & 0x1F))
     rest = (address, resource, _source(second >> 24, 0))
