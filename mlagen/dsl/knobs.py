@@ -13,13 +13,16 @@ from mlagen.errors import ConfigError, ScheduleError
 @dataclass(frozen=True, slots=True)
 class Knob:
     """A tunable choice of a schedule; the tuner's space is the product of all of them. With `span`
-    every number from its first to its last is legal, and `choices` are those that a tuner tries."""
+    every number from its first to its last is legal, and `choices` are those that a tuner tries.
+    `setting`: a choice that is no matter of speed alone: tuners leave it at its default unless they
+    are asked, and texts and manifests tell it only where it is another."""
 
     name: str
     choices: tuple[Any, ...]
     default: Any
     comment: str
     span: tuple[float, float] | None = None
+    setting: bool = False
 
     def number(self, value: Any) -> float:
         """`value`, or its text, as a number of the span. ConfigError: it is none."""
@@ -59,9 +62,9 @@ class Knobs:
     declared: dict[str, Knob] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
-    def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
-        """Declare a knob where it is used. The first choice is the default."""
-        value = self._given(Knob(name, choices, choices[0], comment))
+    def choice(self, name: str, *choices: Any, comment: str = "", setting: bool = False) -> Any:
+        """Declare a knob where it is used. The first choice is the default. `setting`: see Knob."""
+        value = self._given(Knob(name, choices, choices[0], comment, setting=setting))
         text = str(value).casefold()  # of a boolean: true, as fields have it
         match = [choice for choice in choices if choice == value or str(choice).casefold() == text]
         if not match:
@@ -71,7 +74,8 @@ class Knobs:
                 + ", ".join(str(choice) for choice in choices)
                 + (f"; {comment}" if comment else ""),
             )
-        self.values[name] = match[0]
+        if not setting or match[0] != choices[0]:
+            self.values[name] = match[0]
         return match[0]
 
     def number(

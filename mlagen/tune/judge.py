@@ -69,7 +69,7 @@ def describe(
     question = Question(kernel, schedule.name, schedule.target, type(problem).__name__,
                         fields, shape, cost, device)  # fmt: skip
     made = schedule.build(problem, space.default)
-    whole = {knob.name: knob.default for knob in made.declared.values()}
+    whole = {x.name: x.default for x in made.declared.values() if not x.setting}
     usual = interface(schedule.build(problem, {}).signature)
     if interface(made.signature) != usual:
         named = ", ".join(f"{name}={space.default[name]}" for name in sorted(limits))

@@ -95,14 +95,14 @@ def space_of(function: Any, problem: Any, limits: Mapping[str, str]) -> Space:
                 raise
         else:
             declared = function.build(problem, first).declared
-    if not declared:
+    tried = [knob for knob in declared.values() if not knob.setting or knob.name in limits]
+    if not tried:
         raise ConfigError(
             f"{function.name} declares no knobs: there is nothing to tune",
             hint="s.choice(NAME, CHOICE, ..) in a schedule declares one",
         )
     whole = [
-        Dimension(knob.name, _limited(knob, limits.get(knob.name)), knob.comment)
-        for knob in declared.values()
+        Dimension(knob.name, _limited(knob, limits.get(knob.name)), knob.comment) for knob in tried
     ]
     return _same_call(function, problem, whole, asked=frozenset(limits))
 
@@ -164,7 +164,7 @@ def _same_call(
             if interface(made.signature) == wanted:
                 choices.append(choice)
                 for knob in made.declared.values():
-                    if knob.name not in asked:
+                    if knob.name not in asked and not knob.setting:
                         beside.setdefault(knob.name, {}).update(dict.fromkeys(knob.choices))
                 continue
             if dimension.name in asked:

@@ -1,5 +1,5 @@
-"""Each instruction that a template may write, in each of its forms, and each immediate at its limits:
-what LLVM's assembler makes of the text is what the generator's microcode table reads, bit by bit."""
+"""Each instruction that a template may write, in each of its forms, and each immediate at its
+limits: what LLVM makes of the text is what the generator's microcode table reads, bit by bit."""
 
 import itertools
 import subprocess

@@ -33,8 +33,12 @@ def test_the_space_is_what_the_schedule_declares() -> None:
     declared = reduce.build(REDUCE, {}).declared
     space = space_of(reduce, REDUCE, {})
     assert {d.name: d.choices for d in space.dimensions} == {
-        name: knob.choices for name, knob in declared.items()
+        name: knob.choices for name, knob in declared.items() if not knob.setting
     }
+    # A setting is tried where it is asked for, and nowhere else.
+    assert declared["lds_dma_wait"].setting
+    asked = space_of(reduce, REDUCE, {"lds_dma_wait": "counted,drain"})
+    assert {d.name: d.choices for d in asked.dimensions}["lds_dma_wait"] == ("counted", "drain")
     assert space_of(reduce, REDUCE, {"waves": "4,2"}).dimensions[1].choices == (4, 2)
     assert space_of(reduce, REDUCE, {"waves": "4"}).default["waves"] == 4
 

@@ -355,13 +355,12 @@ def _matrix(name: str, word: int, second: int, codes: tuple[int, int, int]) -> R
         reads = int(name == "v_accvgpr_read_b32")
         operands = (_vector(word & 0xFF, 1 - reads), _source(codes[0], 0, reads))
         return Read(name, operands, moved)
-    operands = (
-        _vector(word & 0xFF, result),
+    sources = (
         _source(codes[0], 0, accumulates & 1),
         _source(codes[1], 0, accumulates >> 1),
         _source(codes[2], 0, result),
     )
-    return Read(name, operands, told)
+    return Read(name, (_vector(word & 0xFF, result), *sources), told)
 
 
 def _ds(word: int, second: int) -> Read:

@@ -65,6 +65,8 @@ def _by_hand(
     placed = {}
     for name in ("vm", "lgkm"):
         hand, needed = getattr(cluster.wait, name), getattr(derived, name)
+        if hand and name == "vm" and schedule.drains:
+            hand = 0
         if hand is not None and not steady and needed is not None:
             hand = min(hand, needed)
         placed[name] = hand

@@ -6,6 +6,9 @@ that instruction. An LDS slot is used by all waves of the workgroup: whoever fil
 reads it) waits before the last barrier that the other wave passes ahead of its access, counted with
 the stagger between their roles. Only who issued a transfer can wait for it, so where roles have
 code of their own each gets its own waits. A wait is never left out because enough time has passed.
+
+A count above 0 relies on the order in which operations complete. Where a schedule `drains`, no wait
+relies on it while a copy to LDS may be on its way: such a wait is vmcnt(0).
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.targets.gfx950.codegen.program import Flights, Layout, Step, Stream, WaitPoint
+from mlagen.targets.gfx950.codegen.isa import M0
+from mlagen.targets.gfx950.codegen.program import (
+    Flights,
+    Instruction,
+    Layout,
+    Step,
+    Stream,
+    WaitPoint,
+)
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
 from mlagen.targets.gfx950.dsl import Role, Schedule, Wait
 from mlagen.targets.gfx950.limits import Gfx950
@@ -67,6 +78,11 @@ def _strictest(
         point = WaitPoint(piece, index)
         result[point] = result.get(point, Wait()).stricter(Wait(**{counter: count}))
     return result
+
+
+def is_lds_copy(x: Instruction) -> bool:
+    """A load from memory that writes LDS, at M0."""
+    return x.pipe == "vmem" and M0[0] in x.reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +166,12 @@ def _derive(
     # Last scalar load: they return out of order, so only lgkmcnt(0) is a wait.
     scalar_ticket = 0 if before.scalar else done["lgkm"]
     flying = {register: (counter, -age) for register, counter, age in before.registers}
+    copied = done["vm"]  # ticket of the last copy to LDS
     loading = flying.keys()
+
+    def drained(counter: str, count: int) -> int:
+        """`count`, or 0 where the schedule does not rely on the order of copies to LDS."""
+        return 0 if schedule.drains and counter == "vm" and copied > done["vm"] else count
 
     def reached(counter: str, count: int) -> int:
         """The last ticket that is complete after a wait for `count`."""
@@ -161,7 +182,7 @@ def _derive(
     def need(key: str, index: int, counter: str, ticket: int) -> None:
         if ticket <= done[counter]:
             return
-        count = min(issued[counter] - ticket, capacity[counter])
+        count = drained(counter, min(issued[counter] - ticket, capacity[counter]))
         if counter == "lgkm" and scalar_ticket > done[counter]:
             count = 0
         done[counter] = reached(counter, count)
@@ -180,6 +201,8 @@ def _derive(
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":
                     scalar_ticket = issued["lgkm"]
+                if is_lds_copy(instruction):
+                    copied = issued["vm"]
                 for register in instruction.writes:
                     flying[register] = (instruction.counter, issued[instruction.counter])
         last = len(piece.body)
@@ -191,6 +214,8 @@ def _derive(
         for counter in done:
             count = getattr(end, counter, None)
             if count is not None:
+                if drained(counter, count) != count:
+                    count = found[piece.key, last, counter] = 0
                 done[counter] = reached(counter, count)
         for counter, ticket in sorted(due.get(at, {}).items()):
             need(piece.key, last, counter, ticket)
@@ -200,7 +225,7 @@ def _derive(
                 count = getattr(piece.cluster.wait, counter)
                 done[counter] = covered[counter]
                 if count is not None:
-                    done[counter] = reached(counter, count)
+                    done[counter] = reached(counter, drained(counter, count))
     left = frozenset(
         (register, counter, min(issued[counter] - ticket, -oldest[counter]))
         for register, (counter, ticket) in flying.items()

@@ -20,6 +20,9 @@ from mlagen.targets.gfx950.dsl.registers import Registers
 from mlagen.targets.gfx950.dsl.roles import Roles
 from mlagen.targets.gfx950.limits import Gfx950
 
+# The setting of every schedule of this kind: see docs/fidelity.md, "Copies to LDS in their order".
+LDS_DMA_WAIT, COUNTED, DRAIN = "lds_dma_wait", "counted", "drain"
+
 
 @dataclass(frozen=True)
 class Schedule(ScheduleBase):
@@ -34,6 +37,7 @@ class Schedule(ScheduleBase):
     loop: tuple[Cluster, ...]
     epilogue: tuple[Operation, ...]
     plain: PlainOrder | None = None
+    drains: bool = False  # no wait counts on the order in which copies to LDS end
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -89,6 +93,16 @@ def run_clustered(
         Lds(target.lds_bytes, target.lds_offset_bits),
         Registers(target.vgpr_budget(1), target.sgprs_per_wave, target.arch_vgprs_per_wave),
     )
+    drains = (
+        chosen.choice(
+            LDS_DMA_WAIT,
+            COUNTED,
+            DRAIN,
+            comment="waits while copies to LDS are on their way: by count, or for all of them",
+            setting=True,
+        )
+        == DRAIN
+    )
     function.run(builder, space, problem)
     parts = {
         "roles()": builder.roles is not None,
@@ -118,4 +132,5 @@ def run_clustered(
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,
         plain=space.plain,
+        drains=drains,
     )
