@@ -136,7 +136,12 @@ def read_sections(data: bytes) -> tuple[Section, ...]:
         )
     if entry != _SECTION.size:
         raise BinaryError(f"the code object is damaged: its section headers have {entry} bytes")
-    if count == 0 or place + count * entry > len(data):
+    if count == 0:
+        raise BinaryError(
+            "the code object has no section headers, by which its kernels are found",
+            hint="link it without --strip-sections",
+        )
+    if place + count * entry > len(data):
         raise BinaryError(
             f"the code object is truncated: its section headers end at byte "
             f"{place + count * entry}, the file has {len(data)}"

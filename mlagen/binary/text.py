@@ -211,7 +211,8 @@ def _scalar_compare(ins: Form) -> tuple[list[str], list[str]]:
 
 
 def waitcnt_text(value: int) -> str:
-    """`vmcnt(4) lgkmcnt(0)` for an s_waitcnt immediate; fields at their maximum are left out."""
+    """`vmcnt(4) lgkmcnt(0)` for an s_waitcnt immediate; fields at their maximum are left out,
+    unless all are: it waits for nothing."""
     vm, exp, lgkm = waitcnt_fields(value)
     shown = []
     if vm < GFX950.vmcnt_max:
@@ -220,7 +221,7 @@ def waitcnt_text(value: int) -> str:
         shown.append(f"expcnt({exp})")
     if lgkm < GFX950.lgkmcnt_max:
         shown.append(f"lgkmcnt({lgkm})")
-    return " ".join(shown) or hex(value)
+    return " ".join(shown) or f"vmcnt({vm}) expcnt({exp}) lgkmcnt({lgkm})"
 
 
 def waitcnt_fields(value: int) -> tuple[int, int, int]:

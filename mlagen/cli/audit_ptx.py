@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
-from mlagen.cli.text import read_text
+from mlagen.cli.text import named, read_text
 from mlagen.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def audit_file(
     severity `fail_on` and above raise FindingsError."""
     from mlagen.audit.ptx import LETTER, audit_ptx
 
-    with progress_bar(f"auditing {file}"):
-        report = audit_ptx(read_text(path), given, seconds=limit)
+    text = read_text(path)
+    with progress_bar(f"auditing {file}"), named(file):
+        report = audit_ptx(text, given, seconds=limit)
     if as_json:
         told = asdict(report)
         for entry in told["entries"]:
@@ -66,7 +67,7 @@ def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_
     from mlagen.audit.ptx import mutate
 
     text = read_text(path)
-    with progress_bar("auditing mutants", long=not sample) as progress:
+    with progress_bar("auditing mutants", long=not sample) as progress, named(file):
         mutants = mutate(text, given, sample=sample, seed=seed, progress=progress)
     _print_mutants(file, mutants, as_json)
     if mutants.missed:

@@ -14,7 +14,7 @@ from mlagen.cli.options import json_option, launch_options, seed_option
 from mlagen.cli.progress import Progress, progress_bar
 from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, print_table, say
-from mlagen.cli.text import read_text
+from mlagen.cli.text import named, read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
 from mlagen.errors import ConfigError, FindingsError
 
@@ -146,7 +146,9 @@ def _read(file: str) -> CodeObject | Module:
         return read_code_object(file)
     from mlagen.ptx import read_ptx
 
-    return read_ptx(read_text(Path(file)))
+    text = read_text(Path(file))
+    with named(file):
+        return read_ptx(text)
 
 
 def _template(code: CodeObject | Module, kernel: str | None) -> str:

@@ -20,7 +20,20 @@ _NARROWEST = 10  # that a column of several words may be
 def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
     fields = {"schema": f"mlagen.{schema}/{version}", **msgspec.to_builtins(report)}
-    click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
+    try:
+        encoded = msgspec.json.encode(fields)
+    except UnicodeEncodeError:  # a file's name that is no UTF-8
+        encoded = msgspec.json.encode(_spelled(fields))
+    click.echo(msgspec.json.format(encoded, indent=2))
+
+
+def _spelled(value: Any) -> Any:
+    """Values of JSON with each byte that is no UTF-8 as `\\xff`."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    if isinstance(value, dict):
+        return {_spelled(name): _spelled(item) for name, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def readable_bytes(count: int) -> str:
@@ -46,6 +59,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in facts), default=0)
     columns = terminal.width()
     for name, value in facts:
+        value = value or "none"
         text = indented(f"{name:<{width}}  {value}".rstrip())
         if columns is not None:
             text = _wrapped(text, columns, " " * (width + 2))

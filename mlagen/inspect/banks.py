@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,6 +23,9 @@ from mlagen.inspect.model import LdsUse, MemoryArea
 from mlagen.inspect.values import WaveView
 
 
+_MOVES = re.compile(r"permute|swizzle")  # between lanes: they use no memory
+
+
 def lds_uses(flow: Flow, views: Sequence[WaveView], areas: Sequence[MemoryArea]) -> list[LdsUse]:
     """All LDS accesses, those alike together, in the order of their first."""
     groups: dict[tuple[object, ...], list[tuple[Instruction, Mapping[int, Lanes]]]] = {}
@@ -30,8 +34,8 @@ def lds_uses(flow: Flow, views: Sequence[WaveView], areas: Sequence[MemoryArea])
         if ins.encoding != "DS" and not dma:
             continue
         address = ins.operand("addr")
-        if address is None and not dma:
-            continue  # permutes use no memory
+        if (address is None and not dma) or _MOVES.search(ins.mnemonic):
+            continue
         lanes = {v.wave: v.addresses[ins.offset] for v in views if ins.offset in v.addresses}
         where = "m0" if dma else str(address)
         # A DMA writes whole lines in lane order: its base does not matter for what it is.

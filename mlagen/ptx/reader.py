@@ -44,6 +44,11 @@ _PRAGMAS = 16  # of a head
 def read_ptx(text: str) -> Module:
     """Reads PTX text; the last few are kept. Raises UnsupportedError with the line where the text
     is no PTX or holds more than is read, MissingError where it holds no kernel."""
+    if text.startswith("\ufeff"):
+        raise UnsupportedError(
+            "line 1: the text begins with a byte order mark, which ptxas does not read either",
+            hint="store it as UTF-8 without one",
+        )
     clean = _COMMENT.sub(_blank, text)
     version, target = (_HEADER[name].search(clean) for name in ("version", "target"))
     if not version or not target:
@@ -67,6 +72,9 @@ def read_ptx(text: str) -> Module:
 
 def _blank(match: re.Match[str]) -> str:
     found = match.group()
+    if found.startswith("/*") and (len(found) < 4 or not found.endswith("*/")):
+        line = match.string.count("\n", 0, match.start()) + 1
+        raise UnsupportedError(f"line {line}: a comment that does not end")
     return found if found[0] == '"' else re.sub(r"[^\n]", " ", found)
 
 
@@ -112,7 +120,9 @@ class _Reader:
                 self._aliases.append((alias.group(1), alias.group(2), positions.line(at)))
                 at = alias.end()
             elif clean[at] in "{};":
-                at += 1
+                raise UnsupportedError(
+                    f"line {positions.line(at)}: a {clean[at]!r} that belongs to nothing"
+                )
             else:
                 end = positions.statement_end(at)
                 if not _PASSED_OVER.match(clean, at):

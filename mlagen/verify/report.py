@@ -172,7 +172,7 @@ class VerifyReport:
                 str(c.failures),
                 str(c.nans),
                 f"{c.max_error:.3g}",
-                f"{c.max_ratio:.3f}",
+                shown_ratio(c.max_ratio),
                 self.place(c.worst),
             )
             for run in self.runs
@@ -195,7 +195,7 @@ class VerifyReport:
                         str(max(h.failures for h in mine)),
                         str(max(h.nans for h in mine)),
                         f"{max(h.max_error for h in mine):.3g}",
-                        f"{max(h.max_ratio for h in mine):.3f}",
+                        shown_ratio(max(h.max_ratio for h in mine)),
                     )
                 )
         return rows
@@ -229,6 +229,12 @@ def shown_size(size: Size, most: int = 8) -> str:
         return str(size)
     shown = ",".join(str(number) for number in size[:most])
     return shown if len(size) <= most else f"{shown},… ({len(size)} in all)"
+
+
+def shown_ratio(ratio: float) -> str:
+    """The error before the output's rounding, of what is allowed. 0: the output is the very number
+    that the exact one rounds to, which is not to say that nothing was compared."""
+    return "< 1 ulp" if ratio == 0 else f"{ratio:.3f}"
 
 
 def _described(c: Comparison, place: str) -> str:

@@ -11,7 +11,7 @@ from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
 from mlagen.locate import LocatedFinding
 from mlagen.verify.coverage import Coverage, coverage_of
-from mlagen.verify.report import VerifyReport, each_defect, shown_size
+from mlagen.verify.report import VerifyReport, each_defect, shown_ratio, shown_size
 from mlagen.verify.run import DATA, Mode, kind_of, verify
 
 SCHEMA = "mlagen.verify.thorough/2"
@@ -69,7 +69,7 @@ class ThoroughReport:
                     ", ".join(f"{name} {shown_size(size, 4)}" for name, size in call.sizes.items()),
                     str(worst.failures),
                     str(worst.nans),
-                    f"{worst.max_ratio:.3f}",
+                    shown_ratio(worst.max_ratio),
                     worst.oracle,
                     call.place(worst.worst),
                 )

@@ -54,7 +54,7 @@ class Given:
         return replace(
             self,
             boxes={**self.beside.boxes, **self.boxes},
-            shared_bytes=self.shared_bytes or self.beside.shared_bytes,
+            shared_bytes=self.shared_bytes or self.beside.shared_bytes or 0,
             threads=self.threads or self.beside.threads,
         )
 
@@ -199,7 +199,8 @@ class _Audit:
                 )
         symbols, static = _layout(entry)
         total = max(given.shared_bytes, static)
-        if any(not s.size for s in entry.shared) and not given.shared_bytes:
+        unknown = not given.shared_bytes and given.beside.shared_bytes is None
+        if unknown and any(not s.size for s in entry.shared):
             total = SM_90A.smem_bytes
             notes.gap(f"the launch's dynamic shared memory is not known; {total} bytes were taken")
         return Setting(

@@ -31,7 +31,7 @@ class Beside:
     """Facts about a PTX file that its text does not tell."""
 
     boxes: Mapping[str, int] = field(default_factory=dict)  # tensor map -> bytes of its box
-    shared_bytes: int = 0  # dynamic and static; 0: not known
+    shared_bytes: int | None = None  # dynamic and static; None: not known
     threads: int = 0
     places: Mapping[int, str] = field(default_factory=dict)  # line -> "schedule.py:41 cluster B"
 
@@ -59,10 +59,10 @@ def beside_of(manifest: Mapping[str, Any]) -> Beside:
             boxes[str(argument.get("name"))] = size
     extents = [_extent("block", extent, _THREADS) for extent in _field(manifest, "block", list, [])]
     resources = _field(manifest, "resources", dict, {})
-    shared = resources.get("lds_bytes") or 0
+    shared = resources.get("lds_bytes")
     return Beside(
         boxes=boxes,
-        shared_bytes=_extent("resources.lds_bytes", shared, _BYTES) if shared else 0,
+        shared_bytes=_extent("resources.lds_bytes", shared, _BYTES) if shared else _zero(shared),
         threads=_extent("block", math.prod(extents), _THREADS) if extents else 0,
         places=_places(manifest),
     )
@@ -81,6 +81,11 @@ def _extent(name: str, found: Any, most: int) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= most:
         raise ValueError(f"{name} has {found!r:.40}, not a number from 1 to {most}")
     return found
+
+
+def _zero(found: Any) -> int | None:
+    """What a manifest says of a size that is nothing: 0, or not a word."""
+    return 0 if found == 0 and not isinstance(found, bool) else None
 
 
 def _box_bytes(argument: Any) -> int:

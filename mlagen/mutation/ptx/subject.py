@@ -13,7 +13,7 @@ from mlagen.audit.ptx import Given
 from mlagen.audit.ptx.source import beside_of
 from mlagen.disk import read_file
 from mlagen.emulator.launching import Files, read_launch_file
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.mutation.ptx import ORDER
 from mlagen.mutation.ptx.auditing import AuditJudge
 from mlagen.mutation.ptx.judge import PtxJudge
@@ -98,7 +98,10 @@ class LaunchSource(Source):
     def subject(self) -> PtxSubject:
         text = text_of(self.path)
         launches = {str(path): read_launch_file(path) for path in self.launches}
-        module = read_ptx(text)
+        try:
+            module = read_ptx(text)
+        except (MissingError, UnsupportedError) as error:
+            raise type(error)(f"{self.path}: {error.message}", hint=error.hint) from None
         wanted = {launch.kernel for launch in launches.values()}
         kernel = Kernel(text, self._entry(module, wanted))
         runs = LaunchRuns(launches, self.files)
