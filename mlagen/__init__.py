@@ -48,8 +48,11 @@ def build(
     (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
+    import logging
+
     from mlagen.errors import ConfigError
     from mlagen.request import build_artifact, callable_of
+    from mlagen.telling import telling
     from mlagen.tune.lookup import build_best
 
     if isinstance(kernel, PathLike):
@@ -63,12 +66,13 @@ def build(
         fields = {**kernel.to_fields(), **fields}
         kernel = kernel.kernel
     choice: object = "given"
-    if knobs is None:
-        artifact, choice = build_best(
-            kernel, fields, target=target, templates=templates, shape=shape
-        )
-    else:
-        artifact = build_artifact(kernel, fields, knobs, target=target, templates=templates)
+    with telling(logging.getLogger("mlagen.build"), f"building {kernel}"):
+        if knobs is None:
+            artifact, choice = build_best(
+                kernel, fields, target=target, templates=templates, shape=shape
+            )
+        else:
+            artifact = build_artifact(kernel, fields, knobs, target=target, templates=templates)
     made = callable_of(artifact, launcher)
     made.choice = str(choice)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import tempfile
 import zlib
@@ -14,6 +15,11 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # What a user has tuned must not change what is tested.
 os.environ["MLAGEN_TUNING"] = f"{tempfile.gettempdir()}/mlagen-tests-{os.getpid()}/tuning.sqlite"
+
+# Under nohup, and in the background of a script, SIGINT is ignored, also by every process that is
+# started: those of tests that interrupt one would go on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What benchmarks count with is tested here too.
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -75,6 +81,9 @@ SAMPLED = {
     "test_mla_sparse_oracles.py": 4,
     "test_matrix_products.py": 4,
     "test_tiles_are_knobs.py": 3,
+    "test_attacks.py": 12,
+    "test_attacks_machine.py": 10,
+    "test_attacks_python.py": 3,
 }
 
 

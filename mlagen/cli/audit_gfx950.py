@@ -60,7 +60,9 @@ def audit_files(
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
-            say(f"{done.file}: {done.error.message}", err=True, verdict=True)
+            named = done.error.message.startswith(f"{done.file}: ")
+            told = done.error.message if named else f"{done.file}: {done.error.message}"
+            say(told, err=True, verdict=True)
             unread = unread or done.error
         for audit, listing in done.kernels:
             for finding in audit.findings:

@@ -22,7 +22,6 @@ from mlagen.binary.instruction import Instruction
 from mlagen.inspect.model import LdsUse, MemoryArea
 from mlagen.inspect.values import WaveView
 
-
 _MOVES = re.compile(r"permute|swizzle")  # between lanes: they use no memory
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.dealing import check_blocks
 from mlagen.attention.prefill.work import FINAL, MAX_HEAD, WorkItem, WorkShape, work_arrays
 from mlagen.errors import ConfigError
 
@@ -179,7 +180,6 @@ def _reduction(pieces: Sequence[Sequence[WorkItem]]) -> tuple[Ints, Ints, Ints]:
 def _check_sizes(heads: int, workgroups: int, tile_q: int, tile_kv: int, block_size: int) -> None:
     sizes = {
         "heads": heads,
-        "workgroups": workgroups,
         "tile_q": tile_q,
         "tile_kv": tile_kv,
         "block_size": block_size,
@@ -187,6 +187,7 @@ def _check_sizes(heads: int, workgroups: int, tile_q: int, tile_kv: int, block_s
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{name}={size} must be at least 1")
+    check_blocks("workgroups", workgroups)
     if heads > MAX_HEAD:
         raise ConfigError(f"heads={heads}: a work item holds head numbers below {MAX_HEAD}")
     if max(tile_kv, block_size) % block_size:

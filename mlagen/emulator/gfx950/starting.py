@@ -8,12 +8,13 @@ from typing import Any
 from mlagen.emulator.gfx950.engine import run
 from mlagen.emulator.native.compiling import callable_from_python, entry
 from mlagen.emulator.native.starting import Starter
+from mlagen.telling import tell
 
 LOG = logging.getLogger(__name__)
 
 
 def _say_so() -> None:
-    LOG.info("compiling the emulator for this machine, which takes about 10 s")
+    tell(LOG, "compiling the emulator for this machine, which takes about 10 s")
 
 
 _enter = entry(run, _say_so)  # not in a closure: numba's cache looks at a closure's values

@@ -21,7 +21,7 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER, Unit
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PlanTensors:
     """What a launch needs of a plan. `tokens`: rows of a packed q, None where each sequence has
     q_len of them."""
@@ -38,6 +38,12 @@ class PlanTensors:
     shares: Any = field(default=None, kw_only=True)
     arrivals: Any = field(default=None, kw_only=True)
     together: int = field(default=1, kw_only=True)  # parts that their blocks put together
+
+    def __repr__(self) -> str:
+        rows = f"{self.tokens} tokens" if self.tokens is not None else f"q_len {self.config.q_len}"
+        items, slots = int(self.items.shape[0]), int(self.partial_o.shape[0])
+        name = type(self).__name__
+        return f"<{name}: {self.batch} sequences, {rows}, {items} items, {slots} slots>"
 
     @property
     def key(self) -> Any:
@@ -89,7 +95,7 @@ class Dealt(NamedTuple):
         return plan_work(config, lengths, **given)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MlaDecodePlan(PlanTensors):
     """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
 

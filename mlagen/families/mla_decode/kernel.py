@@ -281,6 +281,11 @@ class MlaDecodeKernel:
         """A call's launches, all checked: prepared and remembered where that can be, else what the
         launcher is to be given; and the outputs."""
         remember = None
+        if call.plan is not None and not isinstance(call.plan, PlanTensors):
+            raise ConfigError(
+                f"plan is a {type(call.plan).__name__}, not a plan",
+                hint="kernel.plan(lengths, ..) makes one",
+            )
         if not call.checked:
             known, remember, out, lse = self._like_before(call)
             if known is not None:
@@ -367,6 +372,8 @@ class MlaDecodeKernel:
         config = self.config
         named = zip(TENSORS, given, strict=False)
         tensors = {name: tensor for name, tensor in named if tensor is not None}
+        if lacking := [name for name in TENSORS[:4] if name not in tensors]:
+            raise ConfigError(f"{', '.join(lacking)} is None; a call takes an array for each")
         written = {n: x for n, x in (("out", out), ("lse", lse)) if x is not None}
         q, cache, block_table, cache_lengths, *_ = given
         require_row_scales(config, tensors.get("kv_scales"), tensors.get("q_scales"))

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.dealing import check_blocks
 from mlagen.attention.latent.split_work import (
     LINES_A_ROW,
     TOGETHER,
@@ -107,8 +108,7 @@ def plan_work(
     if len(tokens) != len(keys):
         raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
     blocks = unit.blocks if blocks is None else blocks
-    if blocks < 1:
-        raise ConfigError(f"blocks={blocks} is not at least 1")
+    check_blocks("blocks", blocks)
     rows = _QueryRows.of(config, tokens, unit.rows, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
     apart = split_keys is not None or persistent
