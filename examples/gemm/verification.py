@@ -107,7 +107,7 @@ class GemmTrial(Trial):
         return Walk(-(-self.sizes["k"] // self.k_tile), "k", self.k_tile)
 
     def planned(self, artifact: Artifact) -> GemmTrial:
-        return replace(self, k_tile=int(artifact.manifest.knobs["k_tile"]))
+        return replace(self, k_tile=artifact.manifest.knobs.get("k_tile"))
 
     def oracles(self) -> tuple[Expected, ...]:
         return exact(self.inputs), rounded(self.inputs)

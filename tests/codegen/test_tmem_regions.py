@@ -73,7 +73,14 @@ def test_the_product_is_right_and_every_instruction_reached(tmp_path: Path, caps
             'C = s.columns("S", tile.n, slots=1)', "nobody gives them back",
         ),
         ("slots=stages)\n    B = s", "slots=3 * stages)\n    B = s", "of 232448"),
-        ('s.role("out", warpgroups=1)', 's.role("out", warps=2)', "whole warpgroups read TMEM"),
+        (
+            'out = s.role("out", warpgroups=1)\n    '
+            'producer = s.role("producer", warps=1, single=True)',
+            'producer = s.role("producer", warps=1, single=True)\n    '
+            'out = s.role("out", warps=4)',
+            "whole warpgroups read TMEM",
+        ),
+        ('s.role("out", warpgroups=1)', 's.role("out", warps=2)', "operations touch exactly 128"),
     ],
 )  # fmt: skip
 def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> None:

@@ -116,6 +116,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--one", metavar="CASE:SEED", help="one edit, shown whole")
     parser.add_argument("--show", action="store_true", help="with the edited source")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--sizes", action="store_true", help="edits of sizes alone")
     parser.add_argument("--report", action="store_true", help="the table of what is there")
     given = parser.parse_args()
@@ -132,8 +133,8 @@ def main() -> int:
         cases = [named(name) for name in given.case] or list(CASES)
         index, of = (int(x) for x in given.share.split("/"))
         started = time.monotonic()
-        tried = campaign(plan(counts, cases, SIZES * given.sizes), given.output, share=(index, of),
-                         seconds=given.seconds)  # fmt: skip
+        work = plan(counts, cases, SIZES * given.sizes + given.first)
+        tried = campaign(work, given.output, share=(index, of), seconds=given.seconds)
         minutes = (time.monotonic() - started) / 60
         print(f"{tried} edits in {minutes:.1f} minutes, {tried / max(minutes, 1e-9):.0f} a minute")
     found = results(given.output)

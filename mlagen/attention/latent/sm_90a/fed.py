@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
@@ -54,6 +54,12 @@ class FedSeesaw(Seesaw):
                 hint="one warpgroup converts two rows a thread, of stored rows",
             )
         self.stored, self.blocks = form.stored, s.smem.blocks
+        row_blocks = -(-k.num_heads // ROWS)
+        if row_blocks % self.blocks:
+            raise ScheduleError(
+                f"a CTA cluster of {self.blocks} blocks for {row_blocks} of a query's heads",
+                hint="blocks of a cluster have heads of the same query, whose rows they share",
+            )
         most = ROOM_BOXES * self.blocks
         if knobs.boxes > most:
             raise ScheduleError(

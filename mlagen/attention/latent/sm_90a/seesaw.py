@@ -88,6 +88,11 @@ class Seesaw:
     ) -> None:
         persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         _check_roles(left, right, feeder)
+        if feeder and not (form.stored or knobs.gathered) and k.cache_dtype == "bf16":
+            raise ScheduleError(
+                f"{feeder.place}: " * bool(feeder.place)
+                + f"role {feeder.name!r} converts rows to bf16, and these are bf16"
+            )
         if feeder and not form.stored and not knobs.gathered and boxes != 2:
             raise ScheduleError(
                 f"boxes={boxes} with cache_dtype={k.cache_dtype}",

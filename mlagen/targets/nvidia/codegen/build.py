@@ -9,7 +9,7 @@ from mlagen.codegen.manifest import Made, artifact_of, status_of
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
-from mlagen.targets.nvidia.codegen.descriptors import check_descriptors
+from mlagen.targets.nvidia.codegen.descriptors import check_descriptors, check_extents
 from mlagen.targets.nvidia.codegen.emit import Emitter
 from mlagen.targets.nvidia.codegen.flow import check_flow
 from mlagen.targets.nvidia.codegen.loads import loads_of
@@ -91,6 +91,7 @@ def prove_pipeline(
         raise ProofError("\n".join(found[:TOLD]))
     found = found or check_descriptors(schedule, loops, printed)
     found = found or check_flow(schedule, loops, printed, proof.ways)
+    found = found or check_extents(schedule, loops, printed)
     if found and not allow_unproved:
         raise ProofError("\n".join(found))
     return printed, replace(proof, violations=found)

@@ -31,6 +31,7 @@ from mlagen.targets.nvidia.codegen.derived import (
     unfenced,
     wait_for,
 )
+from mlagen.targets.nvidia.codegen.extents import other_boxes
 from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, common, offset, spans, walk
 from mlagen.targets.nvidia.codegen.tensor import (
     around_fills,
@@ -618,6 +619,8 @@ def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
     role = producer.role
     for op in producer.loop:
         alone = op.template == ONE_THREAD_COPY and _is(op, "copy", pipeline)
+        if alone and (wrong := other_boxes(schedule, op)):
+            raise ScheduleError(f"{schedule.file}:{op.line} {op} {wrong}")
         if alone and role.threads > 1:
             raise ScheduleError(
                 f"{schedule.file}:{op.line} {op}: {role.threads} threads of role {role.name!r} "

@@ -17,11 +17,20 @@ from math import gcd
 
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.emit import Emitter
+from mlagen.targets.nvidia.codegen.extents import (
+    LANE,
+    Columns,
+    Rows,
+    beyond_columns,
+    beyond_rows,
+    touches,
+)
 from mlagen.targets.nvidia.codegen.runs import Loop
 from mlagen.targets.nvidia.dsl import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import SWIZZLE_ALIGN, Exchange, Scratch, TmaTile
 from mlagen.targets.nvidia.limits import Nvidia
 
+BASES = ("%smem", "%tmem")  # which no operation writes
 UNIT = 16  # bytes that a descriptor's address counts
 _ADDRESS = (1 << 14) - 1  # its bits
 # Bytes of a swizzle by a descriptor's upper bits: of wgmma, and of tcgen05 (PTX ISA).
@@ -30,6 +39,7 @@ _TCGEN05 = {2: 128, 4: 64, 6: 32}
 _LINE = re.compile(r"(?:@!?%\w+\s+)?([a-z][\w.:]*)\s+(.*);")
 _REGISTER = re.compile(r"%\w+$")
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)$")
+_PLACE = re.compile(r"\[\s*(%\w+)\s*(?:\+\s*(\w+)\s*)?\]$")
 _PART = re.compile(r"\s*((?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+)(?:,|$)")
 
 Block = TmaTile | Exchange | Scratch
@@ -59,24 +69,51 @@ def check_descriptors(
     schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter
 ) -> tuple[str, ...]:
     """Products that read a place where their swizzle does not begin, each told once."""
-    roles = {id(op): loop.stream.role.name for loop in loops for op in _operations(loop)}
+    roles = _roles(loops)
     found: dict[tuple[int, str], str] = {}
-    sums: dict[str, _Sum] = {"%smem": _Sum(0, SWIZZLE_ALIGN)}
-    for line in emitter.lines:
-        opcode, operands = _parsed(line.text)
-        if not operands:
-            continue
-        op = line.printed.op if line.printed else None
+    for op, opcode, operands, sums in _followed(emitter):
         for register, widths, shift in _descriptors(opcode, operands):
-            if op is None or register not in sums:
+            if register not in sums:
                 continue
             made = sums[register]
             width = widths.get(made.bits >> shift, 0)
             wrong = _misplaced(schedule, made, width) if width else None
             if wrong is not None and (id(op), wrong.name) not in found:
                 found[id(op), wrong.name] = _told(schedule, op, roles.get(id(op), ""), wrong, width)
-        _execute(opcode, operands, sums)
     return tuple(found.values())
+
+
+def check_extents(
+    schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter
+) -> tuple[str, ...]:
+    """Operations whose instructions touch more than what they say that they use and define, of
+    operands of products and of tensor memory; each told once."""
+    roles, found = _roles(loops), dict[str, None]()
+    for op, opcode, operands, sums in _followed(emitter):
+        for touched in touches(opcode, operands):
+            if said := _beyond(schedule, op, touched, sums):
+                where = f"{schedule.file}:{op.line} {op} of role {roles.get(id(op), '')}"
+                found[f"error[extent] {where} {said}"] = None
+    return tuple(found)
+
+
+def _roles(loops: Sequence[Loop]) -> dict[int, str]:
+    """The role of each operation, by its id."""
+    return {id(op): loop.stream.role.name for loop in loops for op in _operations(loop)}
+
+
+def _followed(
+    emitter: Emitter,
+) -> Iterator[tuple[Operation, str, tuple[str, ...], dict[str, _Sum]]]:
+    """Each instruction of an operation, with what is known of registers before it."""
+    sums: dict[str, _Sum] = {"%smem": _Sum(0, SWIZZLE_ALIGN), "%tmem": _Sum(0, LANE)}
+    for line in emitter.lines:
+        opcode, operands = _parsed(line.text)
+        if not operands:
+            continue
+        if line.printed is not None:
+            yield line.printed.op, opcode, operands, sums
+        _execute(opcode, operands, sums)
 
 
 @lru_cache(maxsize=16384)
@@ -109,6 +146,33 @@ def _descriptors(
     for operand in places:
         if _REGISTER.match(operand):
             yield operand, widths, shift
+
+
+def _beyond(
+    schedule: PipelineSchedule, op: Operation, touched: Rows | Columns, sums: Mapping[str, _Sum]
+) -> str:
+    """What is wrong with what an instruction touches, "" where its place is not known."""
+    if isinstance(touched, Columns):
+        at = _address(touched.operand, sums)
+        if at is None or at.step % LANE:
+            return ""
+        return beyond_columns(schedule, op, at.at % LANE, touched.count)
+    made = sums.get(touched.operand)
+    if made is None or not made.bits:
+        return ""
+    wgmma = made.bits >> 62 in _WGMMA and not made.bits >> 46 & 1
+    width = (_WGMMA.get(made.bits >> 62) if wgmma else _TCGEN05.get(made.bits >> 61)) or 0
+    stride = UNIT * (made.bits >> 32 & _ADDRESS)
+    if not width or made.step % (Nvidia.swizzle_align(width) // UNIT):
+        return ""
+    return beyond_rows(schedule, op, UNIT * made.at, stride, width, touched.count)
+
+
+def _address(operand: str, sums: Mapping[str, _Sum]) -> _Sum | None:
+    """`[%register + number]`."""
+    match = _PLACE.match(operand)
+    made = sums.get(match[1]) if match else None
+    return None if match is None or made is None else made.plus(_Sum(int(match[2] or "0", 0)))
 
 
 def _misplaced(schedule: PipelineSchedule, made: _Sum, width: int) -> Block | None:
@@ -148,7 +212,7 @@ def _told(schedule: PipelineSchedule, op: Operation, role: str, block: Block, wi
 
 def _execute(opcode: str, operands: Sequence[str], sums: dict[str, _Sum]) -> None:
     """What a line leaves in its first operand; nothing is known of what is not followed here."""
-    if not _REGISTER.match(operands[0]):
+    if not _REGISTER.match(operands[0]) or operands[0] in BASES:
         return
     target, name = operands[0], opcode.partition(".")[0]
     args = [_value(operand, sums) for operand in operands[1:]]
@@ -157,6 +221,8 @@ def _execute(opcode: str, operands: Sequence[str], sums: dict[str, _Sum]) -> Non
         made = _result(name, [arg for arg in args if arg is not None])
     elif name in ("mul", "mad") and len(args) > 1:
         made = _scaled(args)
+    elif name == "shl" and args and args[-1] is not None and not args[-1].step:
+        made = _Sum(0, 1 << args[-1].at)  # of something unknown
     if made is None:
         sums.pop(target, None)
     else:
