@@ -14,6 +14,7 @@ from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.gfx950.assemble import assemble, build_flags
 from mlagen.targets.gfx950.clang import find_tools
 from mlagen.targets.gfx950.codegen.agree import check_object
+from mlagen.targets.gfx950.codegen.exchanges import exchanged
 from mlagen.targets.gfx950.codegen.flow import check_flow
 from mlagen.targets.gfx950.codegen.layout import build_layout
 from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
@@ -74,7 +75,7 @@ def generate(
     if not allow_unproved:
         require(words)
     check_lifetimes(schedule)
-    lowering = Lowering(templates, schedule.registers, schedule.file)
+    lowering = Lowering(templates, schedule.registers, schedule.file, exchanged(schedule))
     layout = build_layout(schedule, lowering, schedule.name, end_between=end_between)
     span = range(layout.first_looped + WAIT_SPAN * layout.period)
     waits = derive_waits(schedule, layout, span)

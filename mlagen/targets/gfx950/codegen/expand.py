@@ -12,7 +12,7 @@ from mlagen.targets.gfx950.dsl import Schedule
 
 def bounds(schedule: Schedule) -> Bounds:
     """The bounds of a schedule's loop."""
-    slots = [ring.slots for ring in schedule.lds.rings.values()]
+    slots = [held.slots for held in schedule.lds.slotted.values()]
     slots += [block.slots for block in schedule.registers.blocks.values()]
     return loop_bounds(schedule.loop, lcm(*slots))
 

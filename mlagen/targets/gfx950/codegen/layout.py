@@ -22,6 +22,7 @@ from mlagen.codegen.expand import Bounds, Instance
 from mlagen.dsl import Binding, Interleave, Operation
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.control import ControlFlow
+from mlagen.targets.gfx950.codegen.exchanges import Joints
 from mlagen.targets.gfx950.codegen.expand import bounds, expand
 from mlagen.targets.gfx950.codegen.interleave import interleave
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
@@ -236,12 +237,12 @@ class StreamBuilder:
     def _once(self, operations: Iterable[Operation]) -> list[Instruction]:
         """Code outside the loop."""
         at = Binding(0, False, self.stream.role)
-        return [
-            instruction
-            for operation in operations
-            if operation.belongs(self.stream.role)
-            for instruction in self._lower(operation, at)
-        ]
+        joints = Joints(self.schedule, self.lowering.exchanges)
+        body: list[Instruction] = []
+        for operation in operations:
+            if operation.belongs(self.stream.role):
+                body += joints.before(operation) + self._lower(operation, at)
+        return body
 
     def _pieces(self, instances: list[Instance], n: int, section: str) -> list[Piece]:
         final = self._expand(n)[-1]
@@ -255,8 +256,10 @@ class StreamBuilder:
             else:
                 iteration = f"i = {x.i}"
             body: list[Instruction] = []
+            joints = Joints(self.schedule, self.lowering.exchanges)
             for step in x.steps:
                 if isinstance(step, Interleave):
+                    joints.beside(step.operations)
                     body += interleave(
                         self._at(step.first, x.i),
                         [y for operation in step.rest for y in self._at(operation, x.i)],
@@ -265,7 +268,7 @@ class StreamBuilder:
                         ordered=step.ordered,
                     )
                 else:
-                    body += self._at(step, x.i)
+                    body += joints.before(step) + self._at(step, x.i)
             pieces.append(
                 Piece(
                     self._key(x, n),

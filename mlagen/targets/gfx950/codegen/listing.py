@@ -8,7 +8,7 @@ from itertools import groupby
 from mlagen.artifact import SourceLine
 from mlagen.dsl import Interleave, Operation
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Segment
-from mlagen.targets.gfx950.dsl import Schedule
+from mlagen.targets.gfx950.dsl import Exchange, Schedule
 
 COMMENT_COLUMN = 88
 
@@ -107,13 +107,15 @@ def _limit(step: Operation | Interleave) -> tuple[str, ...]:
 def lds_map(schedule: Schedule) -> list[str]:
     """One line a slot, with the layout and what reading a tile costs in LDS cycles."""
     lines = []
-    for ring in schedule.lds.rings.values():
+    for ring in schedule.lds.slotted.values():
         for slot in range(ring.slots):
             base = ring.slot_base(slot)
             lines.append(
                 f"{base:#07x}..{base + ring.slot_bytes - 1:#07x}  {ring.name} slot {slot}: "
                 f"{ring.describe()}"
             )
+        if isinstance(ring, Exchange):
+            continue
         cycles, ideal = ring.cycles
         lines.append(
             f"{'':18}  {ring.comment}; {cycles} LDS cycles a wave and tile, "

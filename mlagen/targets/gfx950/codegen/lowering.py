@@ -7,6 +7,7 @@ from dataclasses import replace
 from mlagen.codegen.templates import Templates
 from mlagen.dsl.operation import Binding, Operation
 from mlagen.errors import TemplateError
+from mlagen.targets.gfx950.codegen.exchanges import NOTHING, Exchanged, require_instructions
 from mlagen.targets.gfx950.codegen.isa import M0, Parser
 from mlagen.targets.gfx950.codegen.program import Instruction, Origin
 from mlagen.targets.gfx950.dsl import Registers
@@ -17,8 +18,15 @@ EXIT = "EXIT"  # the label where a workgroup ends, until the layout names it
 class Lowering:
     """Renders operations, each (operation, binding) once."""
 
-    def __init__(self, templates: Templates, registers: Registers, schedule: str) -> None:
+    def __init__(
+        self,
+        templates: Templates,
+        registers: Registers,
+        schedule: str,
+        exchanges: Mapping[int, Exchanged] | None = None,
+    ) -> None:
         self.templates = templates
+        self.exchanges = exchanges or {}
         self.parser = Parser(registers.physical(), registers.sizes(), schedule)
         self.schedule = schedule
         self._cache: dict[tuple[int, str, int, bool], list[Instruction]] = {}
@@ -37,6 +45,7 @@ class Lowering:
     def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:
         asked_by = f"{self.schedule}:{operation.line}, {operation}"
         context = {"skip": "SKIP", "exit": EXIT, **operation.context(binding)}
+        does = self.exchanges.get(id(operation), NOTHING)
         result: list[Instruction] = []
         note = ""
         for source, number, text in self.templates.render(operation.template, context, asked_by):
@@ -49,11 +58,10 @@ class Lowering:
             instruction = self.parser.line(text, origin)
             if instruction is None:
                 continue
-            counted = bool(instruction.counter) and operation.access is not None
-            result.append(
-                replace(instruction, access=operation.access if counted else None, note=note)
-            )
+            access = operation.access if instruction.counter else None
+            result.append(replace(instruction, access=access or does.of(instruction), note=note))
             note = ""
+        require_instructions(operation, does, result)
         return check_guard(operation, result)
 
 

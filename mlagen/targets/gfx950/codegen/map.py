@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.artifact import KernelMap, MemoryMap, RegisterMap, RoleMap
-from mlagen.targets.gfx950.dsl import Schedule
+from mlagen.targets.gfx950.dsl import Exchange, Schedule
 
 
 def kernel_map(schedule: Schedule) -> KernelMap:
@@ -35,7 +35,7 @@ def kernel_map(schedule: Schedule) -> KernelMap:
         memory=tuple(
             MemoryMap(
                 name=ring.name,
-                kind="ring",
+                kind="message" if isinstance(ring, Exchange) else "ring",
                 base=ring.base,
                 slots=ring.slots,
                 slot_bytes=ring.slot_bytes,
@@ -44,6 +44,6 @@ def kernel_map(schedule: Schedule) -> KernelMap:
                 cycles=ring.cycles[0],
                 ideal=ring.cycles[1],
             )
-            for ring in schedule.lds.rings.values()
+            for ring in schedule.lds.slotted.values()
         ),
     )

@@ -191,7 +191,7 @@ class _Walker:
     def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
         if x.access is None:
             return None
-        ring = self.schedule.lds.rings[x.access.target.ring]
+        ring = self.schedule.lds.slotted[x.access.target.ring]
         tile = i + x.access.target.tile.offset
         key = (ordinal, x.access.kind, ring.name, tile)
         event = self.events.get(key)
@@ -287,7 +287,7 @@ def _check_pair(
     count = 0
     same_role = first.role is second.role
     for y in second.events.values():
-        period = schedule.lds.rings[y.ring].slots
+        period = schedule.lds.slotted[y.ring].slots
         for x in by_slot.get((y.ring, y.slot), ()):
             # What must come before y: the copy of what it reads, or, for a copy, everything that
             # concerns the slot's previous tile.
@@ -328,7 +328,7 @@ def _violation(
     clusters = [cluster.name for cluster in schedule.loop]
     at = clusters.index(x.cluster) if x.cluster in clusters else 0
     closing = clusters[(at + deadline - x.ordinal) % len(clusters)]
-    what = "DMAs" if x.kind == "copy" else "LDS reads"
+    what = "LDS reads" if x.kind == "read" else "DMAs" if x.counter == "vm" else "LDS writes"
     verb = {"copy": "wrote", "read": "still read"}[x.kind]
     code = "wait-missing" if deadline >= x.ordinal else f"race-{_hazard(x, y)}"
     waves = f"waves {x_role.waves.start}-{x_role.waves.stop - 1}"

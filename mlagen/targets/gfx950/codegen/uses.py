@@ -37,9 +37,8 @@ class SlotUse:
 
 
 def text_order(schedule: Schedule) -> dict[int, int]:
-    """Position in the schedule's text of each operation that accesses LDS, by its access."""
-    operations = enumerate(schedule.operations)
-    return {id(op.access): at for at, op in operations if op.access is not None}
+    """Position in the schedule's text of each operation, by its id."""
+    return {id(op): at for at, op in enumerate(schedule.operations)}
 
 
 def slot_uses(schedule: Schedule, layout: Layout, stream: Stream, n: int) -> list[SlotUse]:
@@ -57,14 +56,15 @@ def slot_uses(schedule: Schedule, layout: Layout, stream: Stream, n: int) -> lis
             access = instruction.access
             if access is None:
                 continue
-            ring = schedule.lds.rings[access.target.ring]
+            ring = schedule.lds.slotted[access.target.ring]
             tile = step.i + access.target.tile.offset
             ticket = issued[instruction.counter]
-            key = (access.kind, ring.name, tile, positions[id(access)])
+            position = positions[id(instruction.owner)]
+            key = (access.kind, ring.name, tile, position)
             ahead = found[key].barriers if key in found else barriers
             found[key] = SlotUse(
-                access.kind, ring.name, tile % ring.slots, tile, at, positions[id(access)], ahead,
-                ticket, instruction, stream,
+                access.kind, ring.name, tile % ring.slots, tile, at, position, ahead, ticket,
+                instruction, stream,
             )  # fmt: skip
         uses += found.values()
     return uses

@@ -27,6 +27,7 @@ from mlagen.targets.gfx950.codegen.program import (
     WaitPoint,
 )
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
+from mlagen.targets.gfx950.codegen.violation import waited
 from mlagen.targets.gfx950.dsl import Role, Schedule, Wait
 from mlagen.targets.gfx950.limits import Gfx950
 
@@ -197,6 +198,9 @@ def _derive(
                     load = flying.pop(register, None)
                     if load is not None and load[1] > done[load[0]]:
                         need(piece.key, index, *load)
+            if instruction.pipe == "wait":  # ahead of the barrier of an exchange
+                for counter, count in waited(instruction):
+                    done[counter] = reached(counter, count)
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":

@@ -2,6 +2,7 @@
 
 from mlagen.targets.gfx950.dsl.clusters import Schedule, Space
 from mlagen.targets.gfx950.dsl.entry import Entry
+from mlagen.targets.gfx950.dsl.exchange import Exchange
 from mlagen.targets.gfx950.dsl.laid_out import laid_out
 from mlagen.targets.gfx950.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.targets.gfx950.dsl.lds import Area, Lds, Reads, Ring
@@ -14,6 +15,7 @@ __all__ = [
     "Area",
     "Block",
     "Entry",
+    "Exchange",
     "Lds",
     "Padded",
     "Reads",

@@ -7,13 +7,14 @@ order, and which LDS address each lane reads for each fragment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 from mlagen.dsl.extents import declared_at
 from mlagen.dsl.tile import RingTile, Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.gfx950.dsl.exchange import ALIGN, Exchange
 from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -162,7 +163,40 @@ class Lds:
     capacity: int
     offset_bits: int
     rings: dict[str, Ring] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
     used: int = 0
+
+    @property
+    def slotted(self) -> Mapping[str, Ring | Exchange]:
+        """All that has slots of tiles, by name."""
+        return {**self.rings, **self.exchanges}
+
+    def exchange(self, name: str, size: int, *, slots: int = 1, comment: str = "") -> Exchange:
+        """Declare `size` bytes that waves write for each other, and read again, each tile in one
+        of `slots` slots. An operation that defines `Value(name, tile)` writes it, one that uses it
+        reads it; where both stand in one cluster, prologue or epilogue, a barrier comes between
+        them. Addresses inside of a slot are the templates' own."""
+        if size < 1 or slots < 1:
+            raise ScheduleError(f"exchange {name!r}: {slots} slots of {size} bytes")
+        base = -(-self.used // ALIGN) * ALIGN
+        exchange = Exchange(name, base, size, slots, comment)
+        self._claim(f"exchange {name!r}", name, base, slots, exchange.slot_bytes)
+        self.exchanges[name] = exchange
+        return exchange
+
+    def _claim(self, what: str, name: str, base: int, slots: int, size: int) -> None:
+        """Take the bytes from `base` on; CapacityError where they are not there."""
+        if name in self.slotted:
+            raise ScheduleError(f"{what} is declared twice")
+        end = base + size * slots
+        if end > self.capacity:
+            held = ", ".join(f"{x.name} {x.slots} x {x.slot_bytes}" for x in self.slotted.values())
+            raise CapacityError(
+                f"LDS ran out: {what} wants {slots} x {size} bytes on top of {base}, "
+                f"{end} of {self.capacity}",
+                hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
+            )
+        self.used = end
 
     def ring(
         self,
@@ -176,8 +210,6 @@ class Lds:
     ) -> Ring:
         """Declare a ring of `slots` tiles that `waves` waves fetch. A tile of several areas has a
         sequence of layouts; `extra` bytes lie behind them."""
-        if name in self.rings:
-            raise ScheduleError(f"ring {name!r} is declared twice")
         if slots < 1:
             raise ScheduleError(f"ring {name!r}: {slots} slots; a ring has 1 or more")
         areas: list[Area] = []
@@ -187,16 +219,9 @@ class Lds:
             areas.append(Area(part, start, plan_dma(part, waves), plan))
             start += part.size
         start += extra
-        base, end = self.used, self.used + start * slots
-        if end > self.capacity:
-            held = ", ".join(
-                f"{ring.name} {ring.slots} x {ring.slot_bytes}" for ring in self.rings.values()
-            )
-            raise CapacityError(
-                f"LDS ran out: ring {name!r} wants {slots} x {start} bytes on top of {base}, "
-                f"{end} of {self.capacity}",
-                hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
-            )
+        base = self.used
+        self._claim(f"ring {name!r}", name, base, slots, start)
+        end = self.used
         reach = max(area.start + offset for area in areas for _, offset in area.plan.reads)
         windows: list[int] = []
         for slot in range(base, end, start):
@@ -209,7 +234,6 @@ class Lds:
             declared_at(),
         )  # fmt: skip
         self.rings[name] = ring
-        self.used = end
         return ring
 
 
