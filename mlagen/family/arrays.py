@@ -4,20 +4,23 @@
                          inputs={"x": ("fp32", "m", "n")}, outputs={"out": ("fp32", "n")},
                          oracles=(exact,)))
 
-A family with inputs that depend on each other, or with sampled workgroups, writes a `Kind` instead.
+`data` makes inputs that a standard normal draw does not: rows near zero, where a norm shows its
+epsilon. A family with inputs that depend on each other, or with sampled workgroups, writes a `Kind`
+instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.family.array_kernel import Array, ArrayKernel, Form, shape_of
 from mlagen.family.base import Builder, Family
 from mlagen.family.covering import Call, Covering
 from mlagen.family.kinds import Kind, Trial
@@ -29,9 +32,8 @@ if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.launch import Launcher, LaunchReport
 
-Array = npt.NDArray[Any]
-Form = tuple[str | int, ...]  # an element type, then sizes: their names, or numbers
-Oracle = Callable[[Mapping[str, Array]], Expected]  # takes the inputs by name
+Maker = Callable[[np.random.Generator, str, tuple[int, ...]], Array]  # for a tensor of that name
+Oracle = Callable[..., Expected]
 
 
 def _randn(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -44,7 +46,10 @@ def _realistic(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 _DRAWN = 1 << 22  # numbers that a simulated call has at each place of an array
-DATA = {"randn": _randn, "realistic": _realistic}
+DATA: Mapping[str, Maker] = {
+    "randn": lambda rng, tensor, shape: _randn(rng, shape),
+    "realistic": lambda rng, tensor, shape: _realistic(rng, shape),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +59,12 @@ class ArrayFamily(Family):
     `sizes`: the whole numbers of a call, each with the value that a call takes where none is given;
     the kernel's scalar arguments are among them. `inputs` and `outputs`: the kernel's tensors by
     argument name, each an element type of `mlagen.problem.formats.ELEMENT_TYPES` and its shape in
-    words of `sizes`. `oracles`: each takes the inputs by name and says what one output must be.
-    `calls`: sizes of the calls that together reach all code, where one with all defaults does not.
+    words of `sizes`. `oracles`: each takes the inputs by name, and as a second argument, where it
+    has one, the problem's fields; it says what one output must be.
+    `calls`: sizes of the calls that together reach all code, where one with all defaults does not;
+    "data" among them names what a call's inputs are like, "randn" where it does not.
+    `data`: more of these names, each with a function of (random generator, tensor's name, shape)
+    to the tensor's values. `mlagen verify --data NAME` takes them, too.
     """
 
     name: str
@@ -63,7 +72,8 @@ class ArrayFamily(Family):
     inputs: Mapping[str, Form]
     outputs: Mapping[str, Form]
     oracles: Sequence[Oracle]
-    calls: Sequence[Mapping[str, int]] = ({},)
+    calls: Sequence[Mapping[str, int | str]] = ({},)
+    data: Mapping[str, Maker] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for tensor, (dtype, *shape) in (*self.inputs.items(), *self.outputs.items()):
@@ -74,14 +84,31 @@ class ArrayFamily(Family):
                 if not isinstance(size, int) and size not in self.sizes:
                     known = ", ".join(self.sizes)
                     raise ConfigError(f"{self.name}: {tensor} has {size!r}", hint=f"sizes: {known}")
+        if "data" in self.sizes:
+            raise ConfigError(
+                f"{self.name}: a size is called 'data', which names inputs in `calls`"
+            )
+        if again := sorted(set(self.data) & set(DATA)):
+            raise ConfigError(f"{self.name}: data {again[0]!r} is there already")
+        for call in self.calls:
+            if (name := call.get("data", "randn")) not in self.makers:
+                known = ", ".join(self.makers)
+                raise ConfigError(f"{self.name}: a call of data {name!r}", hint=f"data: {known}")
+            if unknown := sorted(set(call) - {*self.sizes, "data"}):
+                known = ", ".join(self.sizes)
+                raise ConfigError(f"{self.name}: a call has {unknown[0]!r}", hint=f"sizes: {known}")
+
+    @property
+    def makers(self) -> Mapping[str, Maker]:
+        """What makes the inputs of each name of data."""
+        return {**DATA, **self.data}
 
     def kernel(
         self, artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
     ) -> ArrayKernel:
-        """The artifact as a function of arrays, in the emulator unless told otherwise."""
-        from mlagen.launch import EmulatedLauncher
-
-        return ArrayKernel(self, artifact, launcher or EmulatedLauncher())
+        """The artifact as a function of arrays: `launcher` runs it, or else the emulator for numpy
+        arrays and the target's own launcher for tensors of a GPU."""
+        return ArrayKernel(self, artifact, launcher)
 
     def kind(self, problem_type: str) -> Kind:
         """The same for each problem class of the family."""
@@ -91,71 +118,44 @@ class ArrayFamily(Family):
         """The outputs of a call, filled with NaN: what nobody writes shows."""
         made = {}
         for tensor, form in self.outputs.items():
-            made[tensor] = np.zeros(_shape(form, sizes), ELEMENT_TYPES[str(form[0])])
+            made[tensor] = np.zeros(shape_of(form, sizes), ELEMENT_TYPES[str(form[0])])
             if fill:
                 made[tensor].fill(fill)
         return made
 
 
-class ArrayKernel:
-    """A built kernel as a function: inputs in the order of `inputs`, or by name; the output, or a
-    tuple of them in the order of `outputs`."""
-
-    def __init__(self, family: ArrayFamily, artifact: Artifact, launcher: Launcher) -> None:
-        self.family, self.artifact, self.launcher = family, artifact, launcher
-
-    def __call__(self, *given: Array, **named: Array) -> Array | tuple[Array, ...]:
-        """ConfigError for a missing or unknown tensor, another element type, or shapes that do not
-        go together."""
-        family = self.family
-        arrays = {**dict(zip(family.inputs, given, strict=False)), **named}
-        if set(arrays) != set(family.inputs) or len(given) + len(named) != len(arrays):
-            raise ConfigError(
-                f"{family.name} takes {', '.join(family.inputs)}, each once; "
-                f"got {len(given)} by place and {', '.join(named) or 'none'} by name"
-            )
-        outputs, _ = self.run(arrays, _sizes(family, arrays))
-        return outputs[next(iter(outputs))] if len(outputs) == 1 else tuple(outputs.values())
-
-    def run(
-        self, arrays: Mapping[str, Array], sizes: Mapping[str, int], *, fill: bool = True
-    ) -> tuple[dict[str, Array], LaunchReport]:
-        """The outputs by name, and what the launch was. Without `fill` outputs begin as zeros,
-        which take no memory until they are written."""
-        outputs = self.family.empty(sizes, np.nan if fill else 0)
-        scalars = {a.name: sizes[a.name] for a in self.artifact.manifest.args if a.name in sizes}
-        tensors = {**arrays, **outputs}
-        return outputs, self.launcher.launch(
-            self.artifact, tensors=tensors, scalars=scalars, sizes=sizes
-        )
-
-
 @dataclass(frozen=True)
 class _ArrayInputs:
     family: ArrayFamily
+    problem: Mapping[str, Any]
     sizes: Mapping[str, int]
     arrays: Mapping[str, Array]
     compared: bool = True  # whether somebody looks at the outputs
 
 
 class _ArrayKind(Kind):
-    data = tuple(DATA)
-
     def __init__(self, family: ArrayFamily) -> None:
-        self.family, self.sizes = family, tuple(family.sizes)
+        self.family, self.sizes, self.data = family, tuple(family.sizes), tuple(family.makers)
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
     ) -> _ArrayInputs:
-        if data not in DATA:
-            raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(DATA)}")
+        makers = self.family.makers
+        if data not in makers:
+            raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(makers)}")
         sizes = self._sizes(shape)
         rng = np.random.default_rng([seed, *data.encode()])
-        arrays = {
-            tensor: DATA[data](rng, _shape(form, sizes)).astype(ELEMENT_TYPES[str(form[0])])
-            for tensor, form in self.family.inputs.items()
-        }
-        return _ArrayInputs(self.family, sizes, arrays)
+        arrays = {}
+        for tensor, form in self.family.inputs.items():
+            extents = shape_of(form, sizes)
+            values = np.asarray(makers[data](rng, tensor, extents))
+            if values.shape != extents:
+                raise ConfigError(
+                    f"{self.family.name}: data {data!r} makes {tensor} {list(values.shape)}, "
+                    f"not {list(extents)}"
+                )
+            arrays[tensor] = values.astype(ELEMENT_TYPES[str(form[0])])
+        return _ArrayInputs(self.family, problem, sizes, arrays)
 
     def simulated(self, artifact: Artifact, *, seed: int, **shape: Any) -> _ArrayInputs:
         """Zeros, which take no memory, but where the first workgroup of a grid, the middle and the
@@ -164,12 +164,13 @@ class _ArrayKind(Kind):
         rng = np.random.default_rng(seed)
         try:
             arrays = {
-                tensor: _in_part(rng, _shape(form, sizes), ELEMENT_TYPES[str(form[0])])
+                tensor: _in_part(rng, shape_of(form, sizes), ELEMENT_TYPES[str(form[0])])
                 for tensor, form in self.family.inputs.items()
             }
         except (MemoryError, ValueError) as error:  # numpy's: more bytes than addresses
             raise ConfigError(f"no array has these sizes: {error}") from None
-        return _ArrayInputs(self.family, sizes, arrays, compared=False)
+        problem = artifact.manifest.problem
+        return _ArrayInputs(self.family, problem, sizes, arrays, compared=False)
 
     def _sizes(self, shape: Mapping[str, Any]) -> dict[str, int]:
         """All sizes of a call, of which `shape` has some."""
@@ -185,7 +186,8 @@ class _ArrayKind(Kind):
         return _ArrayTrial(inputs)
 
     def covering(self, artifact: Artifact) -> Covering:
-        return Covering(tuple(Call("randn", sizes) for sizes in self.family.calls))
+        calls = ({**call} for call in self.family.calls)
+        return Covering(tuple(Call(str(sizes.pop("data", "randn")), sizes) for sizes in calls))
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,11 @@ class _ArrayTrial(Trial):
         return self.inputs.sizes
 
     def oracles(self) -> tuple[Expected, ...]:
-        return tuple(oracle(self.inputs.arrays) for oracle in self.inputs.family.oracles)
+        given = (self.inputs.arrays, self.inputs.problem)
+        return tuple(
+            oracle(*given[: len(signature(oracle).parameters)])
+            for oracle in self.inputs.family.oracles
+        )
 
     def run(
         self, artifact: Artifact, launcher: Launcher
@@ -222,26 +228,3 @@ def _in_part(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Ar
         part = made[start : start + count] if rows > 3 * count else made
         part[...] = _realistic(rng, part.shape).astype(dtype)
     return made
-
-
-def _shape(form: Form, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) else sizes[size] for size in form[1:])
-
-
-def _sizes(family: ArrayFamily, arrays: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes that the arrays' shapes say."""
-    sizes = dict(family.sizes)
-    seen: dict[str, str] = {}
-    for tensor, (dtype, *names) in family.inputs.items():
-        array = arrays[tensor]
-        if array.dtype != ELEMENT_TYPES[str(dtype)] or array.ndim != len(names):
-            asked = f"{dtype} [{', '.join(map(str, names))}]"
-            raise ConfigError(f"{tensor} is {array.dtype} {list(array.shape)}, not {asked}")
-        for name, length in zip(names, array.shape, strict=True):
-            wanted = name if isinstance(name, int) else sizes[name]
-            if (isinstance(name, int) or name in seen) and length != wanted:
-                other = "" if isinstance(name, int) else f", as {seen[name]} has"
-                raise ConfigError(f"{tensor} has {length} for {name}, not {wanted}{other}")
-            if isinstance(name, str):
-                sizes[name], seen[name] = length, tensor
-    return sizes

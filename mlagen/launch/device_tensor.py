@@ -112,6 +112,42 @@ def is_on_gpu(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__") or bool(platform_of(value))
 
 
+def on_the_host(tensors: dict[str, Any]) -> bool:
+    """Whether a call's tensors are arrays of the host, which are emulated.
+
+    Raises ConfigError for what is no tensor, for torch's tensors in the host's memory, and for
+    tensors of both places.
+    """
+    arrays: dict[bool, str] = {}  # a name of each place
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
+            raise ConfigError(f"{name} is a {type(tensor).__name__}, no tensor")
+        if is_torch(tensor) and not tensor.is_cuda:
+            raise ConfigError(
+                f"{name} is a torch tensor in the host's memory",
+                hint="tensor.to('cuda') is launched; numpy arrays, all of them, are emulated",
+            )
+        arrays.setdefault(isinstance(tensor, np.ndarray), name)
+    if len(arrays) == 2:
+        raise ConfigError(
+            f"{arrays[True]} lies in the host's memory and {arrays[False]} on a GPU",
+            hint="tensors of one GPU are launched; numpy arrays, all of them, are emulated",
+        )
+    return True in arrays
+
+
+def beside(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any:
+    """A new torch tensor on the GPU of `like`, with any content; `dtype` as torch calls it.
+    ConfigError: `like` is another library's."""
+    if not is_torch(like):
+        raise ConfigError(
+            f"{name} is not given, and mlagen cannot make a {type(like).__module__} tensor",
+            hint=f"pass {name}= of shape {shape} and dtype {dtype}",
+        )
+    torch = sys.modules["torch"]
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+
+
 def device_tensor(name: str, value: Any, stream: int) -> DeviceTensor:
     """`value` as a tensor on a GPU, ready to be used in `stream` (a stream's handle; -1: not to be
     used, only looked at).

@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "targets.sm_100a.dsl": {"dsl", "targets", "targets.nvidia.dsl"},
     "targets.nvidia.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
-    "family": {"artifact", "launch", "problem"},
+    "family": {"artifact", "launch", "launch_findings", "problem"},
     "attention": {
         "artifact",
         "dsl",

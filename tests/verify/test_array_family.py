@@ -62,10 +62,11 @@ def test_a_call_by_place_and_by_name() -> None:
         ({}, "takes x, bias, each once; got 0 by place and none by name"),
         ({"x": np.zeros((2, 3), np.float32)}, "each once"),
         (
-            {"x": np.zeros((2, 3), np.float64), "bias": None},
+            {"x": np.zeros((2, 3), np.float64), "bias": np.zeros(3)},
             r"x is float64 \[2, 3\], not fp32 \[m, n\]",
         ),
-        ({"x": np.zeros(6, np.float32), "bias": None}, r"x is float32 \[6\]"),
+        ({"x": np.zeros(6, np.float32), "bias": np.zeros(6)}, r"x is fp32 \[6\]"),
+        ({"x": np.zeros((2, 3), np.float32), "bias": None}, "bias is a NoneType, no tensor"),
     ],
 )
 def test_a_call_that_does_not_fit(given: dict[str, Any], message: str) -> None:

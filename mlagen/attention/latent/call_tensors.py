@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.device_tensor import beside, is_torch
 from mlagen.launch.lifetimes import HELD
 from mlagen.problem.arrays import check_shape
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -133,41 +133,11 @@ def check_rows(name: str, extent: int, rows: int) -> None:
         )
 
 
-def on_the_host(tensors: dict[str, Any]) -> bool:
-    """Whether a call's tensors are arrays of the host, which are emulated.
-
-    Raises ConfigError for what is no tensor, for torch's tensors in the host's memory, and for
-    tensors of both places.
-    """
-    arrays: dict[bool, str] = {}  # a name of each place
-    for name, tensor in tensors.items():
-        if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
-            raise ConfigError(f"{name} is a {type(tensor).__name__}, no tensor")
-        if is_torch(tensor) and not tensor.is_cuda:
-            raise ConfigError(
-                f"{name} is a torch tensor in the host's memory",
-                hint="tensor.to('cuda') is launched; numpy arrays, all of them, are emulated",
-            )
-        arrays.setdefault(isinstance(tensor, np.ndarray), name)
-    if len(arrays) == 2:
-        raise ConfigError(
-            f"{arrays[True]} lies in the host's memory and {arrays[False]} on a GPU",
-            hint="tensors of one GPU are launched; numpy arrays, all of them, are emulated",
-        )
-    return True in arrays
-
-
 def made(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any:
     """A new tensor beside `like`; an array of the host holds NaN."""
     if isinstance(like, np.ndarray):
         return np.full(shape, np.nan, ELEMENT_TYPES[dtype])
-    if not is_torch(like):
-        raise ConfigError(
-            f"{name} is not given, and mlagen cannot make a {type(like).__module__} tensor",
-            hint=f"pass {name}= of shape {shape} and dtype {TYPE_NAMES[dtype]}",
-        )
-    torch = sys.modules["torch"]
-    return torch.empty(shape, dtype=getattr(torch, TYPE_NAMES[dtype]), device=like.device)
+    return beside(name, like, shape, TYPE_NAMES[dtype])
 
 
 def own_tensors(tensors: Mapping[str, Any], theirs: Iterable[Any]) -> list[Any]:

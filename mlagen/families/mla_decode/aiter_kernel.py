@@ -16,7 +16,6 @@ from mlagen.attention.latent.call_tensors import (
     as_host,
     check,
     made,
-    on_the_host,
     overlap,
     own_tensors,
 )
@@ -35,7 +34,7 @@ from mlagen.families.mla_decode.kernel import Launch, PreparedMlaDecode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
-from mlagen.launch.device_tensor import device_tensor
+from mlagen.launch.device_tensor import device_tensor, on_the_host
 from mlagen.launch.gpu import GpuLauncher
 from mlagen.launch_findings import findings_error, findings_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.attention.latent.call_tensors import check, on_the_host
+from mlagen.attention.latent.call_tensors import check
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_kernel import (
     REDUCE_COLUMNS,
@@ -16,7 +16,7 @@ from mlagen.families.mla_decode.aiter_kernel import (
 )
 from mlagen.families.mla_decode.problem import D_QK, MlaDecodeConfig
 from mlagen.launch import Launcher, gpu_launcher
-from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.device_tensor import is_torch, on_the_host
 
 TARGET = "gfx950"
 KNOBS = {"persistent": 1, "arguments": "aiter"}

@@ -21,7 +21,6 @@ from mlagen.attention.latent.call_tensors import (
     check,
     check_rows,
     made,
-    on_the_host,
     overlap,
     own_tensors,
 )
@@ -40,7 +39,7 @@ from mlagen.families.mla_decode.unit import (
 )
 from mlagen.family import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
-from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.device_tensor import is_torch, on_the_host
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.launch_findings import findings_error, findings_of
 from mlagen.problem.formats import scale_log2e

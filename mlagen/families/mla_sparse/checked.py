@@ -12,7 +12,6 @@ from mlagen.attention.latent.call_tensors import (
     check,
     check_rows,
     made,
-    on_the_host,
     overlap,
 )
 from mlagen.attention.latent.order import D_V
@@ -24,6 +23,7 @@ from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparsePr
 from mlagen.families.mla_sparse.layout import LaidPool, check_packed, laid_lists
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import TILE
+from mlagen.launch.device_tensor import on_the_host
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Config = MlaSparsePrefillConfig | MlaSparseDecodeConfig

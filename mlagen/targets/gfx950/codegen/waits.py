@@ -27,7 +27,6 @@ from mlagen.targets.gfx950.codegen.program import (
     WaitPoint,
 )
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
-from mlagen.targets.gfx950.codegen.violation import waited
 from mlagen.targets.gfx950.dsl import Role, Schedule, Wait
 from mlagen.targets.gfx950.limits import Gfx950
 
@@ -198,9 +197,8 @@ def _derive(
                     load = flying.pop(register, None)
                     if load is not None and load[1] > done[load[0]]:
                         need(piece.key, index, *load)
-            if instruction.pipe == "wait":  # ahead of the barrier of an exchange
-                for counter, count in waited(instruction):
-                    done[counter] = reached(counter, count)
+            if instruction.pipe == "wait":  # lgkmcnt(0), ahead of the barrier of an exchange
+                done["lgkm"] = issued["lgkm"]
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":
@@ -216,8 +214,7 @@ def _derive(
         covered = dict(done)
         end = given.get(WaitPoint(piece.key, last))
         for counter in done:
-            count = getattr(end, counter, None)
-            if count is not None:
+            if (count := getattr(end, counter, None)) is not None:
                 if drained(counter, count) != count:
                     count = found[piece.key, last, counter] = 0
                 done[counter] = reached(counter, count)
@@ -226,9 +223,8 @@ def _derive(
         if piece.cluster is not None and piece.cluster.wait is not None:
             # Only what the hand-placed wait covers may be relied on from here.
             for counter in done:
-                count = getattr(piece.cluster.wait, counter)
                 done[counter] = covered[counter]
-                if count is not None:
+                if (count := getattr(piece.cluster.wait, counter)) is not None:
                     done[counter] = reached(counter, drained(counter, count))
     left = frozenset(
         (register, counter, min(issued[counter] - ticket, -oldest[counter]))
