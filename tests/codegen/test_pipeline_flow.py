@@ -244,7 +244,7 @@ def forms():
         ("gemm", "math", r"sub.u32 %wg, %warp, 4;", "sub.u32 %wg, %i, 4;", r"mma.*reads %i, which"),
         # An operation writes what the control flow counts in.
         ("gemm", "math", r"mov.u32 %origin1, %ctaid.x;", "mov.u32 %i, %ctaid.x;",
-         "setup of role math writes %i, which the control flow keeps"),
+         "setup of role math writes %i, a register of mlagen's own"),
     ],
 )  # fmt: skip
 def test_printed_lines_that_go_another_way(forms, form, role, pattern, new, message):

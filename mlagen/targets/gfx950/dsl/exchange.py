@@ -7,7 +7,8 @@ it, one that uses it reads it. The wait, the barrier and their proof follow from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 ALIGN = 16  # ds_read_b128 and ds_write_b128 take multiples of 16 bytes (CDNA4 ISA, LDS)
 
@@ -16,11 +17,13 @@ ALIGN = 16  # ds_read_b128 and ds_write_b128 take multiples of 16 bytes (CDNA4 I
 class Exchange:
     """`slots` times `size` bytes of LDS from byte `base` on; tile `t` lies in slot `t % slots`."""
 
+    kind: ClassVar[str] = "exchange"
     name: str
     base: int
     size: int
     slots: int
     comment: str = ""
+    place: str = field(default="", compare=False, repr=False)  # where it is declared
 
     @property
     def slot_bytes(self) -> int:

@@ -179,7 +179,7 @@ class Lds:
         if size < 1 or slots < 1:
             raise ScheduleError(f"exchange {name!r}: {slots} slots of {size} bytes")
         base = -(-self.used // ALIGN) * ALIGN
-        exchange = Exchange(name, base, size, slots, comment)
+        exchange = Exchange(name, base, size, slots, comment, declared_at())
         self._claim(f"exchange {name!r}", name, base, slots, exchange.slot_bytes)
         self.exchanges[name] = exchange
         return exchange

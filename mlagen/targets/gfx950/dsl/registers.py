@@ -24,7 +24,8 @@ _RESERVED = re.compile(
     r"[vsa]\d+|ttmp\d+|(exec|vcc|flat_scratch|xnack_mask|tba|tma)(_lo|_hi)?|m0|null|src_\w+"
     r"|scc|vccz|execz|lds_direct"
 )
-
+# What `entry` declares of a schedule, before all others.
+ENTRY = ("T", "KERNARG", "WGX", "WGY", "WGZ", "WAVE", "N", "LEFT", "ITEMS", "ITEM")
 
 _FILES: dict[File, str] = {"v": "vector registers", "a": "accumulation registers"}
 
@@ -253,9 +254,9 @@ class Registers:
     def _check_name(self, name: str) -> None:
         """ScheduleError for a name that the assembler would take for something else."""
         if name in self.scalars or name in self.blocks:
+            owned = f"entry() declares {', '.join(ENTRY)}; another, such as MY_{name}"
             raise ScheduleError(
-                f"register name {name!r} is declared twice",
-                hint="entry() declares T, KERNARG, WGX, WGY, WGZ, WAVE, N, LEFT, ITEMS and ITEM",
+                f"register name {name!r} is declared twice", hint=owned if name in ENTRY else None
             )
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise ScheduleError(
@@ -263,7 +264,7 @@ class Registers:
             )
         if _RESERVED.fullmatch(name):
             raise ScheduleError(
-                f"register name {name!r} is the machine's own", hint="another, such as K or s_row"
+                f"register name {name!r} is the machine's own", hint=f"another, such as my_{name}"
             )
 
     def _claim(self, name: str, count: int, align: int, file: File) -> int:

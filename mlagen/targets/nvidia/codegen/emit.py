@@ -20,6 +20,7 @@ from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.templates import Templates
 from mlagen.dsl import Binding, Operation
 from mlagen.errors import ScheduleError, TemplateError
+from mlagen.targets.nvidia.codegen.names import ALL, another
 from mlagen.targets.nvidia.codegen.runs import Loop, common, left_early, offset, parts, straight
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.targets.nvidia.dsl.smem import Pipeline
@@ -385,6 +386,10 @@ class Emitter:
         declared = re.match(r"\s*\.reg\s+\S+\s+([^;]*);", text)
         for name in declared[1].split(",") if declared else ():
             own, many, _ = name.strip().removeprefix("%").partition("<")
+            if f"%{own}" in ALL:
+                raise TemplateError(
+                    f"{place}: the register %{own} hides one of mlagen's own", hint=another(own)
+                )
             for held in self.schedule.registers:
                 if own == held.name if many else re.fullmatch(rf"{held.name}\d+", own):
                     raise TemplateError(

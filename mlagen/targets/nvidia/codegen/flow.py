@@ -22,9 +22,10 @@ from mlagen.targets.nvidia.codegen.actors import Event
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
+from mlagen.targets.nvidia.codegen.names import COMING, ITEMS, TILES
 from mlagen.targets.nvidia.codegen.proof import Way
 from mlagen.targets.nvidia.codegen.runs import Line, Loop, offset
-from mlagen.targets.nvidia.codegen.touches import COMING, ITEMS, TILES, Refused, Touches
+from mlagen.targets.nvidia.codegen.touches import Refused, Touches
 from mlagen.targets.nvidia.codegen.tracks import events_of
 from mlagen.targets.nvidia.codegen.words import orders_of
 from mlagen.targets.nvidia.dsl import PipelineSchedule

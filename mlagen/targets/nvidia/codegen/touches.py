@@ -14,13 +14,7 @@ from mlagen.targets.nvidia.codegen.absent import absent
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
-
-# What control flow and operations share: tiles, items that are left, tiles of the next one.
-TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")
-LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of any tile
-# What no operation writes.
-OWN = ("%i", "%last", "%smem", "%tmem", "%thread", "%warp", "%lane")
-RANK = "%rank"  # nor this, of a CTA pair
+from mlagen.targets.nvidia.codegen.names import COUNTS, LOOP, OWN, RANK, TILES, another
 
 # Instructions after which memory, a barrier or an accumulator is another (PTX ISA, chapter 9.7).
 _LEAVES = re.compile(
@@ -124,8 +118,9 @@ class Touches:
                 taken |= {TILES} & written
             if taken:
                 raise Refused(
-                    "control-flow", op, f"writes {min(taken)}, which the control flow keeps"
-                )
+                    "control-flow", op, f"writes {min(taken)}, a register of mlagen's own: take "
+                    f"{another(min(taken))}"
+                )  # fmt: skip
             if read := effect.reads & set(LOOP):
                 raise Refused(
                     "control-flow", op, f"reads {min(map(str, read))}, which is the loop's: in a "

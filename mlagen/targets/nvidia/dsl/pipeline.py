@@ -43,6 +43,7 @@ resident is filled once an item, when it was released.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -280,6 +281,15 @@ class PipelineSpace:
         """Declare registers; returns their names as templates write them."""
         if name in self.registers:
             raise ScheduleError(f"register name {name!r} is declared twice")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or count < 1:
+            raise ScheduleError(
+                f"{count} registers {name!r}", hint="a name is letters, digits and _, such as sum"
+            )
+        if name in SPECIAL:
+            raise ScheduleError(
+                f"register name {name!r}: %{name}0 and so on are the machine's own",
+                hint=f"another, such as my_{name}",
+            )
         self.registers[name] = NamedRegisters(name, type, count, comment, declared_at())
         return self.names(name)
 
@@ -293,6 +303,10 @@ class PipelineSpace:
             )
         held = touched(self.registers[name], *extents)
         return [f"%{name}{index}" for index in range(held.count)]
+
+
+# Predefined registers that end in a number, as those of a schedule do (PTX ISA, chapter 10).
+SPECIAL = ("envreg", "pm", "clock", "reserved_smem_offset_")
 
 
 class PipelineBuilder(Builder):

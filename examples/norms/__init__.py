@@ -1,0 +1,1 @@
+"""Norms of rows, as a family of kernels outside of mlagen."""
