@@ -5,8 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from mlagen.dsl import Operation, PlainOrder, Signature, Value, record
-from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.dsl import (
+    Operation,
+    PlainOrder,
+    Signature,
+    Value,
+    epilogue,
+    prologue,
+    record,
+    schedule,
+    tiles,
+)
 from mlagen.dsl.signature import pack
 from mlagen.family import register
 from mlagen.family.arrays import ArrayFamily
@@ -25,16 +34,27 @@ def exact(arrays):
     return Expected.of("exact", values=x.sum(axis=0), bounds=bound, output="out")
 
 
-register(ArrayFamily(
-    "columns", sizes={"m": 77, "n": 300}, calls=[{"m": m} for m in range(1, 10)],
-    inputs={"x": ("fp32", "m", "n")}, outputs={"out": ("fp32", "n")}, oracles=[exact],
-))
+register(
+    ArrayFamily(
+        "columns",
+        sizes={"m": 77, "n": 300},
+        calls=[{"m": m} for m in range(1, 10)],
+        inputs={"x": ("fp32", "m", "n")},
+        outputs={"out": ("fp32", "n")},
+        oracles=[exact],
+    )
+)
 
 
 @schedule(problem=ColumnSums, target="gfx950", templates="templates")
 def column_sums(k, s):
     ahead = s.choice("ahead", 2, 1, 3, comment="rows that are on their way while one is added")
-    arguments = ("x", "pointer", "read"), ("out", "pointer", "write"), ("m", "u32", "value"), ("n", "u32", "value")
+    arguments = (
+        ("x", "pointer", "read"),
+        ("out", "pointer", "write"),
+        ("m", "u32", "value"),
+        ("n", "u32", "value"),
+    )
     s.signature = Signature(pack(*arguments), grid=(("n", 256),), block=(64, 1, 1))
     s.plain = PlainOrder(before=("setup",), tile=("load", "add"), after=("store",))
     entry = s.entry("block of 256 columns")

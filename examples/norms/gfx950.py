@@ -1,10 +1,9 @@
 """RMSNorm on gfx950: what the schedule arranges, and the registers and LDS that it works on."""
 
-from norms.problem import EPS, MAX_COLUMNS
-
 from mlagen.dsl import Operation, PlainOrder, Signature, Value, record
 from mlagen.dsl.extents import exactly, touched
 from mlagen.dsl.signature import pack
+from norms.problem import EPS, MAX_COLUMNS
 
 WAVES = 4
 LANE_COLUMNS = MAX_COLUMNS // (64 * WAVES)  # of a row; 8 of bf16 are what a lane fetches at once
@@ -42,31 +41,30 @@ class Norm:
             grid=(("m", rows),),
             block=(64 * WAVES, 1, 1),
         )  # fmt: skip
-        s.plain = PlainOrder(
-            before=("setup",), tile=("load", "square", "total", "scale"), after=()
-        )
+        s.plain = PlainOrder(before=("setup",), tile=("load", "square", "total", "scale"), after=())
 
     def setup(self):
-        self.operation("setup", None)
+        return self.operation("setup", None)
 
     def load(self, tile):
-        self.operation("load", tile, defines=(Value("X", tile),))
+        return self.operation("load", tile, defines=(Value("X", tile),))
 
     def square(self, tile):
         """Puts the sum of this wave's squares into the exchange."""
-        self.operation(
-            "square", tile, uses=(Value("X", tile),), defines=(Value("F", tile), Value("SUMS", tile))
-        )
+        defines = (Value("F", tile), Value("SUMS", tile))
+        return self.operation("square", tile, uses=(Value("X", tile),), defines=defines)
 
     def total(self, tile):
         """Takes the sums of all waves out of the exchange."""
-        self.operation("total", tile, uses=(Value("SUMS", tile),), defines=(Value("ROOT", tile),))
+        return self.operation(
+            "total", tile, uses=(Value("SUMS", tile),), defines=(Value("ROOT", tile),)
+        )
 
     def scale(self, tile):
-        self.operation("scale", tile, uses=(Value("F", tile), Value("ROOT", tile)))
+        return self.operation("scale", tile, uses=(Value("F", tile), Value("ROOT", tile)))
 
     def operation(self, name, tile, **more):
-        record(Operation(name, f"norms/{name}.s.j2", tile, self.operands, **more))
+        return record(Operation(name, f"norms/{name}.s.j2", tile, self.operands, **more))
 
     def operands(self, at):
         return {**vars(self), "x": self.x.regs(at.phase), "slot": self.sums.slot_base(at.phase)}

@@ -2,10 +2,9 @@
 
 import struct
 
-from norms.problem import EPS, MAX_COLUMNS
-
 from mlagen.dsl import Operation, PipelineOrder, Signature, by, record
 from mlagen.dsl.signature import pack
+from norms.problem import EPS, MAX_COLUMNS
 
 PARTS = MAX_COLUMNS // (32 * 8)  # a lane has 8 columns of each part of a row: 16 bytes
 
@@ -34,18 +33,16 @@ class NormOfWarps:
             block=(32 * warps.warps.stop, 1, 1),
         )  # fmt: skip
         mine = warps.name
-        s.plain = PipelineOrder(
-            before=by(mine, "setup"), tiles=by(mine, "load", "scale"), after=()
-        )
+        s.plain = PipelineOrder(before=by(mine, "setup"), tiles=by(mine, "load", "scale"), after=())
 
     def setup(self):
-        self.operation("setup", None)
+        return self.operation("setup", None)
 
     def load(self, tile):
-        self.operation("load", tile)
+        return self.operation("load", tile)
 
     def scale(self, tile):
-        self.operation("scale", tile)
+        return self.operation("scale", tile)
 
     def operation(self, name, tile):
-        record(Operation(name, f"norms/{name}.ptx.j2", tile, lambda at: vars(self)))
+        return record(Operation(name, f"norms/{name}.ptx.j2", tile, lambda at: vars(self)))

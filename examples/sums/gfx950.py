@@ -1,8 +1,8 @@
 """Row sums on gfx950: what the schedule arranges, and the memory and registers it works on."""
 
 from mlagen.dsl import Access, Operation, PlainOrder, Signature, Value, bind, record
-from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor
 from mlagen.dsl.signature import pack
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor
 
 ROWS, COLUMNS, WAVES = 256, 16, 4  # a tile; each of its rows belongs to one thread
 
@@ -46,9 +46,7 @@ class Rows:
             grid=(("m", ROWS),),
             block=(64 * WAVES, 1, 1),
         )
-        s.plain = PlainOrder(
-            before=("setup",), tile=("copy X", "read X", "add"), after=("store",)
-        )
+        s.plain = PlainOrder(before=("setup",), tile=("copy X", "read X", "add"), after=("store",))
         bind(self.ring, self.move)
 
     def setup(self):

@@ -1,6 +1,16 @@
 """Row sums on Hopper: what the schedule arranges."""
 
-from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Signature, Value, bind, by, record
+from mlagen.dsl import (
+    Access,
+    Operation,
+    PipelineOrder,
+    RingTile,
+    Signature,
+    Value,
+    bind,
+    by,
+    record,
+)
 from mlagen.dsl.signature import TensorMap, pack
 
 ROWS, COLUMNS = 128, 32  # a tile: TMA brings rows of 128 bytes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +16,9 @@ from mlagen.errors import ConfigError
 from mlagen.family.arrays import ArrayFamily
 from mlagen.launch.launcher import LaunchReport
 from mlagen.problem.expected import Expected, compare, four_dimensions
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "launch"))
+from fake_cuda import TorchTensor
 
 
 def doubled(arrays: Any) -> Expected:
@@ -136,3 +142,94 @@ def test_dimensions_are_filled_up_from_the_front() -> None:
     assert shapes == {0: (1, 1, 1, 1), 1: (1, 1, 1, 4), 2: (1, 3, 1, 4), 3: (2, 3, 1, 4)}
     with pytest.raises(ConfigError, match="4 dimensions"):
         four_dimensions(np.zeros((1, 1, 1, 1)))
+
+
+def near(rng: Any, tensor: str, shape: tuple[int, ...]) -> Any:
+    return rng.standard_normal(shape) * (1e-5 if tensor == "x" else 1)
+
+
+def test_a_call_says_what_its_data_is_like() -> None:
+    calls = [{"m": 1}, {"m": 2, "data": "near"}, {"data": "realistic"}]
+    own = family(data={"near": near}, calls=calls)
+    kind = own.kind("")
+    assert kind.data == ("randn", "realistic", "near")
+    covering = kind.covering(small_kernel.make())
+    assert [(call.data, dict(call.shape)) for call in covering.calls] == [
+        ("randn", {"m": 1}), ("near", {"m": 2}), ("realistic", {}),
+    ]  # fmt: skip
+    inputs = kind.inputs({}, data="near", seed=0, m=50).arrays
+    assert np.abs(inputs["x"]).max() < 1e-3 < np.abs(inputs["bias"].astype(np.float32)).max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calls": [{"data": "near"}]}, "a call of data 'near'"),
+        ({"calls": [{"k": 3}]}, "a call has 'k'"),
+        ({"data": {"randn": near}}, "data 'randn' is there already"),
+        ({"sizes": {"m": 3, "n": 4, "data": 5}}, "a size is called 'data'"),
+    ],
+)
+def test_data_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        family(**changes)
+
+
+def test_data_of_another_shape_is_refused() -> None:
+    own = family(data={"flat": lambda rng, tensor, shape: np.zeros(3)})
+    with pytest.raises(ConfigError, match=r"data 'flat' makes x \[3\], not \[3, 4\]"):
+        own.kind("").inputs({}, data="flat", seed=0)
+
+
+def test_an_oracle_may_take_the_problem() -> None:
+    def scaled(arrays: Any, problem: Any) -> Expected:
+        x = problem["factor"] * arrays["x"].astype(np.float64)
+        return Expected.of("exact", x, np.zeros_like(x), output="y")
+
+    kind = family(oracles=[scaled]).kind("")
+    inputs = kind.inputs({"factor": 2}, data="randn", seed=0)
+    trial = kind.trial(inputs)
+    outputs, _ = trial.run(small_kernel.make(), Doubling())
+    assert compare(trial.oracles()[0], outputs["y"]).passed
+
+
+def test_an_output_that_is_given_is_written() -> None:
+    kernel = family().kernel(small_kernel.make(), Doubling())
+    x, bias = np.ones((5, 7), np.float32), np.zeros(7, ml_dtypes.bfloat16)
+    y = np.full((5, 7), np.nan, np.float32)
+    assert kernel(x, bias, y=y) is y and (y == 2).all()
+    with pytest.raises(ConfigError, match=r"y is fp32 \[5, 6\], not fp32 \[5, 7\]"):
+        kernel(x, bias, y=y[:, :6].copy())
+
+
+class OnGpu:
+    """A launcher that keeps what it was given."""
+
+    def launch(self, artifact: Any, **given: Any) -> LaunchReport:
+        self.given = given
+        return LaunchReport("cuda", (1, 1, 1), (64, 1, 1), 0.0, None)
+
+
+def test_tensors_of_a_gpu_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs are made beside them; arrays of the host among them are refused."""
+    made: list[Any] = []
+
+    def empty(shape: Any, dtype: Any, device: Any) -> TorchTensor:
+        made.append((tuple(shape), dtype, device.index))
+        return TorchTensor(tuple(shape), dtype, 0x3000, device=device.index)
+
+    torch = SimpleNamespace(Tensor=TorchTensor, empty=empty, float32="float32")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    launcher = OnGpu()
+    kernel = family().kernel(small_kernel.make(), launcher)
+    x = TorchTensor((5, 7), "float32", 0x1000, device=1)
+    bias = TorchTensor((7,), "bfloat16", 0x2000, device=1)
+    y = kernel(x, bias=bias)
+    assert made == [((5, 7), "float32", 1)] and launcher.given["tensors"]["y"] is y
+    assert launcher.given["tensors"]["x"] is x and launcher.given["sizes"] == {"m": 5, "n": 7}
+    with pytest.raises(ConfigError, match=r"x is bf16 \[5, 7\], not fp32"):
+        kernel(TorchTensor((5, 7), "bfloat16", 0x1000), bias)
+    with pytest.raises(ConfigError, match="lies in the host's memory"):
+        kernel(x, np.zeros(7, ml_dtypes.bfloat16))
+    with pytest.raises(ConfigError, match="bias is a torch tensor in the host's memory"):
+        kernel(x, TorchTensor((7,), "bfloat16", 0x2000, is_cuda=False))

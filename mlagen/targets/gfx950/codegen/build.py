@@ -74,8 +74,9 @@ def generate(
     words = check_words(schedule)
     if not allow_unproved:
         require(words)
+    exchanges = exchanged(schedule)
     check_lifetimes(schedule)
-    lowering = Lowering(templates, schedule.registers, schedule.file, exchanged(schedule))
+    lowering = Lowering(templates, schedule.registers, schedule.file, exchanges)
     layout = build_layout(schedule, lowering, schedule.name, end_between=end_between)
     span = range(layout.first_looped + WAIT_SPAN * layout.period)
     waits = derive_waits(schedule, layout, span)
