@@ -57,6 +57,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Kinds of findings spelled out.",
 )
+@click.option(
+    "--list-missed",
+    "missed",
+    is_flag=True,
+    help="List the code that the call does not cover, where it has a shape.",
+)
 @click.option("--heads", is_flag=True, help="Print the errors of each head too.")
 @click.option(
     "--prove-again",
@@ -76,14 +82,15 @@ def command(
     seed: int,
     modes: tuple[str, ...],
     shown: int,
+    missed: bool,
     heads: bool,
     again: bool,
     as_json: bool,
 ) -> None:
     """Verify an artifact, or build KERNEL and verify that.
 
-    Without --shape, --data and --sample: by the calls that reach all of its code. Either way the
-    report says which instructions no run executed.
+    Without --shape, --data and --sample: by the calls that reach all of its code. With one of them
+    the report says how much of the code this call covers.
     """
     if again:
         asked = {"--target": texts.target, "--set": texts.fields, "--knob": texts.knobs,
@@ -113,7 +120,7 @@ def command(
 
         click.echo(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2))
     else:
-        _print(report, shown, heads)
+        _print(report, shown, missed, heads)
     if error := report.error():
         # The findings are printed above; the error is their headline.
         raise type(error)(error.message.partition("\n")[0])
@@ -138,8 +145,9 @@ def _prove_again(
         raise error
 
 
-def _print(report: VerifyReport | ThoroughReport, shown: int, heads: bool) -> None:
+def _print(report: VerifyReport | ThoroughReport, shown: int, missed: bool, heads: bool) -> None:
     from mlagen.locate import alike
+    from mlagen.verify import ThoroughReport
 
     print_table("errors", report.ERROR_COLUMNS, report.error_rows())
     say()
@@ -154,9 +162,11 @@ def _print(report: VerifyReport | ThoroughReport, shown: int, heads: bool) -> No
         say()
     if len(groups) > shown:
         say(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
-    if (coverage := report.coverage) and not coverage.complete:
+    several = isinstance(report, ThoroughReport)
+    if (coverage := report.coverage) and not coverage.complete and (missed or several):
         rows = coverage.rows(report.artifact.manifest.schedule_file)
-        print_table("warning: no run executed", coverage.COLUMNS, rows[:shown])
+        title = "not covered by these calls" if several else "not covered by this call"
+        print_table(title, coverage.COLUMNS, rows[:shown])
         if len(rows) > shown:
             say(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
         say()

@@ -60,6 +60,12 @@ class Coverage:
         """As the verdict's line says it."""
         return f"reached {self.reached} of {self.total} instructions"
 
+    @property
+    def of_one_call(self) -> str:
+        """What one call of some shape reached, where it is not everything."""
+        share = f"{self.reached} of {self.total} instructions ({min(round(100 * self.reached / self.total), 99)} %)"
+        return f"{share}: other sizes run the rest (--list-missed); without --shape all are run"
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return {
@@ -68,7 +74,7 @@ class Coverage:
             "not_reached": [dataclasses.asdict(gap) for gap in self.gaps],
         }
 
-    COLUMNS = ("not reached", "operation", "instructions", "schedule", "text")
+    COLUMNS = ("not covered", "operation", "instructions", "schedule", "text")
 
     def rows(self, schedule_file: str) -> list[tuple[str, ...]]:
         """One row a gap, under COLUMNS."""

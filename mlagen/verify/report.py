@@ -129,12 +129,16 @@ class VerifyReport:
             ("oracles", f"{self.oracle_seconds:.2f} s"),
             ("outputs", f"{'right' if self.right else 'WRONG'} by {judges}"),
             ("sanitizer", self._sanitizer()),
-            ("verdict", self._verdict()),
+            *self._verdict(),
         ]
 
-    def _verdict(self) -> str:
+    def _verdict(self) -> list[tuple[str, str]]:
         word = "passed" if self.passed else "FAILED"
-        return f"{word}; {self.coverage.verdict}" if self.coverage else word
+        if self.coverage is None:
+            return [("verdict", word)]
+        if self.coverage.complete:
+            return [("verdict", f"{word}; {self.coverage.verdict}")]
+        return [("covered", self.coverage.of_one_call), ("verdict", word)]
 
     @cached_property
     def coverage(self) -> Coverage | None:
