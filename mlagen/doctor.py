@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mlagen import env
 from mlagen.codegen.tools import Search
+from mlagen.extras import install
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip_library import NAME as HIP_LIBRARY
 from mlagen.launch.hip_library import runtime_path
@@ -116,9 +117,9 @@ def examine() -> Report:
         if not any(check.found for check in assemblers[search]):
             advice.append(f"no assembler for {', '.join(names)}: {search.hint}")
     if missing[""]:
-        advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
+        advice.append(f"missing {', '.join(missing[''])}: {install()}")
     if missing.get("emulator"):
-        advice.append(f"missing {', '.join(missing['emulator'])}: pip install 'mlagen[emulator]'")
+        advice.append(f"missing {', '.join(missing['emulator'])}: {install('emulator')}")
     advice += [
         f"{check.name} {check.version} {check.detail}"
         for check in packages.get("emulator", ())
@@ -127,7 +128,7 @@ def examine() -> Report:
     gpus = tuple(_gpus())
     here = [arch for arch in _amd_archs() if arch in HipLauncher.targets]
     if here and missing.get("hip"):
-        advice.append(f"missing hip-python to launch on the {here[0]}: pip install 'mlagen[hip]'")
+        advice.append(f"missing hip-python to launch on the {here[0]}: {install('hip')}")
     if here and not any(check.found for check in gpus if check.name == "HIP runtime"):
         advice.append(f"no HIP runtime to launch on the {here[0]}: {_ROCM}")
     groups = (
@@ -147,7 +148,7 @@ def examine() -> Report:
         Ability(
             target,
             lost.get(target, "yes"),
-            "yes" if can_verify else "pip install 'mlagen[emulator]'",
+            "yes" if can_verify else install("emulator"),
             _launch(target, gpus, missing),
         )
         for target in FOLDERS
@@ -164,12 +165,12 @@ def _launch(target: str, gpus: Sequence[Check], missing: Mapping[str, Sequence[s
             return "no NVIDIA driver"
         if models and not any(name in model for model in models for name in _CHIPS.get(target, ())):
             return f"no {' or '.join(_CHIPS[target])}: {', '.join(dict.fromkeys(models))}"
-        return "pip install 'mlagen[cuda]'" if missing.get("cuda") else "yes"
+        return install("cuda") if missing.get("cuda") else "yes"
     if target not in _amd_archs():
         return f"no {target} GPU"
     if not found["HIP runtime"]:
         return "no HIP runtime"
-    return "pip install 'mlagen[hip]'" if missing.get("hip") else "yes"
+    return install("hip") if missing.get("hip") else "yes"
 
 
 # What the driver calls GPUs of a target (Model in /proc/driver/nvidia/gpus/*/information).
@@ -225,13 +226,13 @@ def _packages() -> dict[str, tuple[Check, ...]]:
 def _package(requirement: str, extra: str) -> Check:
     name = _match(r"^([A-Za-z0-9._-]+)", requirement)
     pinned = _match(r"==([0-9][0-9a-z.]*)", requirement)
-    install = f"pip install 'mlagen[{extra}]'" if extra else "pip install mlagen"
+    command = install(extra)
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "", install)
+        return Check(name, False, "", command)
     if pinned and distribution.version != pinned:
-        return Check(name, False, distribution.version, f"needs {pinned}: {install}")
+        return Check(name, False, distribution.version, f"needs {pinned}: {command}")
     return Check(name, True, distribution.version, str(distribution.locate_file("")))
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from mlagen.disk import MARK
 from mlagen.errors import required
+from mlagen.extras import install
 
 
 def new_figure(**options: Any) -> Any:
     """A figure that no window belongs to. MissingError without matplotlib."""
     why = "plots are made by matplotlib, which is not installed"
-    return required("matplotlib.figure", why, "pip install 'mlagen[plot]'").Figure(**options)
+    return required("matplotlib.figure", why, install("plot")).Figure(**options)
 
 
 def drawn(figure: Any, suffix: str, **options: Any) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import Operand, words
 from mlagen.errors import BinaryError, MissingError
+from mlagen.extras import install
 
 _GLOBAL_NO_SADDR = 0x7F  # "off" in the SADDR field (CDNA4 ISA guide, FLAT/GLOBAL format)
 _SCALE_PREFIX = b"\xac\xd3"  # upper half of the first dword (LLVM VOP3PX2 encoding)
@@ -87,7 +88,7 @@ def _decoded(window: bytes) -> _Decoded:
     except ImportError:
         raise MissingError(
             "the instruction decoder is not installed",
-            hint="pip install 'mlagen[emulator]'",
+            hint=install("emulator"),
         ) from None
     try:
         raw: Any = decode_inst(window, "cdna")

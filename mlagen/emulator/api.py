@@ -9,6 +9,7 @@ from mlagen.binary import CodeObject, load_code_object
 from mlagen.emulator.buffer import Triple
 from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.extras import install
 from mlagen.ptx import Module, read_ptx
 
 _DEFAULT = Settings()
@@ -46,7 +47,7 @@ def emulate(
             raise
         raise MissingError(
             "the emulator's compiler is not installed: numba",
-            hint="pip install 'mlagen[emulator]'",
+            hint=install("emulator"),
         ) from None
 
 

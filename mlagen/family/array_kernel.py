@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,26 @@ from mlagen.problem.formats import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
-    from mlagen.family.arrays import ArrayFamily
     from mlagen.launch import Launcher, LaunchReport
 
 Array = npt.NDArray[Any]
 Form = tuple[str | int, ...]  # an element type, then sizes: their names, or numbers
 TORCH_TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8_e4m3": "float8_e4m3fn"}
+
+
+class Arrays(Protocol):
+    """What a kernel asks of its family; see `ArrayFamily`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sizes(self) -> Mapping[str, int]: ...
+    @property
+    def inputs(self) -> Mapping[str, Form]: ...
+    @property
+    def outputs(self) -> Mapping[str, Form]: ...
+
+    def empty(self, sizes: Mapping[str, int], fill: float = ...) -> dict[str, Array]: ...
 
 
 class ArrayKernel:
@@ -33,7 +47,7 @@ class ArrayKernel:
     the others are made: full of NaN on the host, with any content beside torch's tensors.
     """
 
-    def __init__(self, family: ArrayFamily, artifact: Artifact, launcher: Launcher | None) -> None:
+    def __init__(self, family: Arrays, artifact: Artifact, launcher: Launcher | None) -> None:
         self.family, self.artifact, self._given = family, artifact, launcher
 
     def __call__(self, *given: Any, **named: Any) -> Any:
@@ -113,7 +127,7 @@ def _told(seen: _Seen) -> str:
     return f"{seen[0]} {list(seen[1])}"
 
 
-def _sizes(family: ArrayFamily, arrays: Mapping[str, _Seen]) -> dict[str, int]:
+def _sizes(family: Arrays, arrays: Mapping[str, _Seen]) -> dict[str, int]:
     """The sizes that the inputs' shapes say."""
     sizes = dict(family.sizes)
     seen: dict[str, str] = {}

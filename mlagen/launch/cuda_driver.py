@@ -15,6 +15,7 @@ from typing import Any
 from mlagen.artifact import TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_BYTES
 from mlagen.errors import MissingError
+from mlagen.extras import install
 from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.launcher import LaunchFailed
 from mlagen.launch.lifetimes import Retain
@@ -70,7 +71,7 @@ class CudaDriver(GpuDriver[Device]):
         except ImportError as error:
             raise MissingError(
                 "launching on an NVIDIA GPU needs the package cuda-bindings",
-                hint="pip install 'mlagen[cuda]'",
+                hint=install("cuda"),
             ) from error
         return cls.start(driver)
 

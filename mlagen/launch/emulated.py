@@ -11,6 +11,7 @@ import numpy as np
 
 from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, TensorMapSpec, is_ptx
 from mlagen.errors import ConfigError, MissingError
+from mlagen.extras import install
 from mlagen.launch.launcher import LaunchReport, Scalar, bind, require_proof, require_target
 from mlagen.targets.registry import EMULATED
 
@@ -73,7 +74,7 @@ class EmulatedLauncher:
         except ModuleNotFoundError as error:
             raise MissingError(
                 f"the emulator needs the package {error.name}",
-                hint="pip install 'mlagen[emulator]'",
+                hint=install("emulator"),
             ) from error
         asked = _launch(artifact, grid, bound, sizes)
         started = time.perf_counter()

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mlagen.errors import MissingError
+from mlagen.extras import install
 from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.hip_library import NAME, one_runtime
 from mlagen.launch.launcher import LaunchFailed
@@ -54,7 +55,7 @@ class HipDriver(GpuDriver[Device]):
         except ImportError as error:
             raise MissingError(
                 "launching on an AMD GPU needs the package hip-python",
-                hint="pip install 'mlagen[hip]'",
+                hint=install("hip"),
             ) from error
         with one_runtime():
             return cls.start(hip)

@@ -9,13 +9,14 @@ how far its predictions are from published measurements.
 """
 
 from mlagen.errors import MissingError
+from mlagen.extras import install
 
 try:
     import numba as _numba  # noqa: F401
 except ModuleNotFoundError:
     raise MissingError(
         "the cycle model's compiler is not installed: numba",
-        hint="pip install 'mlagen[emulator]'",
+        hint=install("emulator"),
     ) from None
 
 from mlagen.timing.constants import CONSTANTS, Constant, Machine, machine

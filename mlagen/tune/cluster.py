@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from mlagen.errors import ConfigError, MissingError, MlagenError, required
+from mlagen.extras import install
 from mlagen.processes import SAFE, safe_path
 from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
@@ -268,4 +269,4 @@ def local_cluster(
 
 def _distributed() -> Any:
     why = "tuning on several machines goes through Dask, which is not installed"
-    return required("distributed", why, "pip install 'mlagen[cluster]'")
+    return required("distributed", why, install("cluster"))

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from mlagen.errors import ConfigError, required
+from mlagen.extras import install
 from mlagen.request import require_name
 from mlagen.tune.space import Knobs, Space, Value, knobs_key
 
@@ -207,6 +208,6 @@ class _Sampled:
 
 def _optuna() -> Any:
     optuna = required("optuna", "the samplers are Optuna's, which is not installed",
-                      "pip install 'mlagen[tune]'; --sampler exhaustive needs nothing")  # fmt: skip
+                      f"{install('tune')}; --sampler exhaustive needs nothing")  # fmt: skip
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

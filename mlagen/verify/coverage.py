@@ -63,7 +63,8 @@ class Coverage:
     @property
     def of_one_call(self) -> str:
         """What one call of some shape reached, where it is not everything."""
-        share = f"{self.reached} of {self.total} instructions ({min(round(100 * self.reached / self.total), 99)} %)"
+        percent = min(round(100 * self.reached / self.total), 99)
+        share = f"{self.reached} of {self.total} instructions ({percent} %)"
         return f"{share}: other sizes run the rest (--list-missed); without --shape all are run"
 
     def to_json(self) -> dict[str, Any]:

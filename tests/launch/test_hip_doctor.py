@@ -10,6 +10,7 @@ import pytest
 
 from mlagen import doctor
 from mlagen.doctor import Check, examine
+from mlagen.extras import install
 from mlagen.launch.hip_library import NAME
 
 
@@ -88,6 +89,6 @@ def test_what_a_launch_misses_is_said_where_there_is_a_gpu_for_it(
     assert not [line for line in examine().advice if "to launch on" in line]
     add_node(nodes, 1, 90500)
     assert [line for line in examine().advice if "to launch on" in line] == [
-        "missing hip-python to launch on the gfx950: pip install 'mlagen[hip]'",
+        f"missing hip-python to launch on the gfx950: {install('hip')}",
         "no HIP runtime to launch on the gfx950: amdgpu-install --usecase=dkms,hip",
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.extras import install
 from mlagen.launch.hip_library import NAME
 
 pytest.importorskip("hip", reason="hip-python is not installed: pip install 'mlagen[hip]'")
@@ -64,7 +65,7 @@ def test_without_the_package(tmp_path: Path) -> None:
     out = run(START, "", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     assert out == (
         "MissingError 5 launching on an AMD GPU needs the package hip-python\n"
-        "  hint: pip install 'mlagen[hip]'\n"
+        f"  hint: {install('hip')}\n"
     )
 
 

@@ -17,6 +17,7 @@ from mlagen.artifact import SourceLine
 from mlagen.codegen.tools import Tools
 from mlagen.doctor import examine
 from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
+from mlagen.extras import install
 from mlagen.summary import tools_text
 from mlagen.targets.nvidia import ptxas
 from mlagen.targets.nvidia.ptxas import (
@@ -318,7 +319,7 @@ def test_nothing_anywhere_names_every_place(bare: Path, monkeypatch: pytest.Monk
         "CUDA in /usr/local/cuda: no such directory",
         "PATH: no ptxas",
         "nvidia-cuda-nvcc wheel: not installed",
-        "pip install 'mlagen[nvidia]'",
+        install("nvidia"),
     ):
         assert part in message
     assert caught.value.exit_code == 5
@@ -403,7 +404,7 @@ def test_doctor_shows_every_place(bare: Path, monkeypatch: pytest.MonkeyPatch) -
         group = next(group for group in report.groups if "NVIDIA" in group.title)
         said = "ptxas 13.1.1 (measured with 13.0.88)"
         assert any(check.version == said for check in group.checks) == found
-        assert any("pip install 'mlagen[nvidia]'" in line for line in report.advice) != found
+        assert any(install("nvidia") in line for line in report.advice) != found
 
 
 def test_unknown_target_is_refused() -> None:

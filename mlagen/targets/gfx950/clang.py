@@ -17,11 +17,12 @@ from pathlib import Path
 
 from mlagen import env
 from mlagen.codegen.tools import Candidate, Search, Tools, run
+from mlagen.extras import install
 
 TRIPLE = "amdgcn-amd-amdhsa"
 MINIMUM_CLANG = 20  # the first LLVM release that knows gfx950 (LLVM 20 release notes, AMDGPU)
 INSTALL_HINT = (
-    "pip install 'mlagen[amd]'   (the ziglang wheel: clang and lld)\n"
+    f"{install('amd')}   (the ziglang wheel: clang and lld)\n"
     "        or: apt install clang-20 lld-20, or ROCm 7 or newer"
 )
 # An instruction that only the target has: what assembles it can assemble our kernels.

@@ -24,16 +24,14 @@ from mlagen.codegen.origin import Generated
 from mlagen.codegen.scratch import scratch
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
+from mlagen.extras import install
 from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_100a.limits import SM_100A
 
 WHEEL = "nvidia-cuda-nvcc"
 MEASURED = "13.0.88"  # what the kernels were measured and all their forms assembled with
-INSTALL_HINT = (
-    "pip install 'mlagen[nvidia]'   (the nvidia-cuda-nvcc wheel)\n"
-    "        or: a CUDA toolkit, 12.0 or newer"
-)
+INSTALL_HINT = f"{install('nvidia')}\n        or: a CUDA toolkit, 12.0 or newer"
 # An instruction that only the target has: what assembles it can assemble our kernels.
 OWN = {
     SM_90A.name: (SM_90A.ptx_version, "wgmma.fence.sync.aligned"),

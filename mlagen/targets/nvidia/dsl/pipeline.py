@@ -281,9 +281,9 @@ class PipelineSpace:
         """Declare registers; returns their names as templates write them."""
         if name in self.registers:
             raise ScheduleError(f"register name {name!r} is declared twice")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or count < 1:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise ScheduleError(
-                f"{count} registers {name!r}", hint="a name is letters, digits and _, such as sum"
+                f"register name {name!r} is no name", hint="letters, digits and _, such as sum"
             )
         if name in SPECIAL:
             raise ScheduleError(
