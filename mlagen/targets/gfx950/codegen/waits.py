@@ -186,31 +186,25 @@ def _derive(
         if counter == "lgkm" and scalar_ticket > done[counter]:
             count = 0
         done[counter] = reached(counter, count)
-        place = (key, index, counter)
-        found[place] = min(count, found.get(place, count))
+        found[key, index, counter] = min(count, found.get((key, index, counter), count))
 
     for at, step in enumerate(path):
         piece = pieces[step.piece]
         for index, instruction, touched in flights[step.piece]:
             if not loading.isdisjoint(touched):
-                for register in touched:
-                    load = flying.pop(register, None)
-                    if load is not None and load[1] > done[load[0]]:
-                        need(piece.key, index, *load)
+                for load in [flying.pop(register) for register in touched if register in flying]:
+                    need(piece.key, index, *load)
             if instruction.pipe == "wait":  # lgkmcnt(0), ahead of the barrier of an exchange
                 done["lgkm"] = issued["lgkm"]
             if instruction.counter:
                 issued[instruction.counter] += 1
-                if instruction.pipe == "smem":
-                    scalar_ticket = issued["lgkm"]
-                if is_lds_copy(instruction):
-                    copied = issued["vm"]
+                scalar_ticket = issued["lgkm"] if instruction.pipe == "smem" else scalar_ticket
+                copied = issued["vm"] if is_lds_copy(instruction) else copied
                 for register in instruction.writes:
                     flying[register] = (instruction.counter, issued[instruction.counter])
         last = len(piece.body)
-        for register in [r for x in piece.control for r in x.reads]:
-            if register in flying:
-                need(piece.key, last, *flying.pop(register))
+        for load in [flying.pop(r) for x in piece.control for r in x.reads if r in flying]:
+            need(piece.key, last, *load)
         covered = dict(done)
         end = given.get(WaitPoint(piece.key, last))
         for counter in done:
@@ -226,9 +220,6 @@ def _derive(
                 done[counter] = covered[counter]
                 if (count := getattr(piece.cluster.wait, counter)) is not None:
                     done[counter] = reached(counter, drained(counter, count))
-    left = frozenset(
-        (register, counter, min(issued[counter] - ticket, -oldest[counter]))
-        for register, (counter, ticket) in flying.items()
-        if ticket > done[counter]
-    )
-    return InFlight(left, scalar_ticket > done["lgkm"])
+    left = ((r, c, min(issued[c] - ticket, -oldest[c]))
+            for r, (c, ticket) in flying.items() if ticket > done[c])  # fmt: skip
+    return InFlight(frozenset(left), scalar_ticket > done["lgkm"])
