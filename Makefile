@@ -1,4 +1,4 @@
-# make demo | test | lint | clean. Each sets itself up: Python >= 3.11 and make are enough.
+# make demo | test | sweep | lint | clean. Each sets itself up: Python >= 3.11 and make are enough.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ CHECKED := mlagen schedules templates tests examples benchmarks setup.py
 DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mask=causal
 DEMO_SHAPE := --shape batch=1 --shape seq_len=512 --shape num_keys=512 --data realistic --seed 0
 
-.PHONY: demo test lint clean
+.PHONY: demo test sweep lint clean
 
 demo: $(READY)
 	@$(BIN)/mlagen build mha_prefill_v2 $(DEMO_PROBLEM) -o $(OUT)
@@ -23,6 +23,13 @@ test: $(READY)
 		$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
 		--shape seq_len=32 >/dev/null && wait $$hopper
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(TESTS)
+
+# Forms of all kernels: SAMPLE of them in all, SHARD i/n of these; another SEED draws others.
+SAMPLE ?= 2000
+SHARD ?= 0/1
+SEED ?= 0
+sweep: $(READY)
+	$(BIN)/python tests/sweep/run.py -o out/sweep --sample $(SAMPLE) --shard $(SHARD) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)

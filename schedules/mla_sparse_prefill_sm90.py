@@ -5,7 +5,6 @@ Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`, more tha
 """
 
 from mlagen.dsl import schedule
-from mlagen.families.mla_sparse.checks import check_prefill_rows
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     check_products,
@@ -20,7 +19,6 @@ from mlagen.schedules.shared.queries_as_rows import queries_as_rows
 @schedule(problem=MlaSparsePrefillConfig, target="sm_90a")
 def mla_sparse_prefill_sm90(k, s):
     check_products(k)
-    check_prefill_rows(k.rows, "sm_90a")
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:

@@ -84,6 +84,9 @@ SAMPLED = {
     "test_attacks.py": 12,
     "test_attacks_machine.py": 10,
     "test_attacks_python.py": 3,
+    "test_nonfinite_decode.py": 24,
+    "test_nonfinite_prefill.py": 24,
+    "test_nonfinite_sparse.py": 20,
 }
 
 

@@ -17,7 +17,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, ROWS
+from mlagen.families.mla_sparse.rows import FORMATS, ROWS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.verify import verify, verify_thoroughly
@@ -125,15 +125,14 @@ def test_merges_with_sinks(heads):
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 @pytest.mark.parametrize("rows", ROWS)
 def test_formats_of_rows(rows, dtype):
-    """In decode, with all that it may have; in prefill, where the format is one of its."""
+    """In decode, with all that it may have; in prefill."""
     for d_qk in FORMATS[rows].widths:
         types = {"num_heads": 8, "rows": rows, "d_qk": d_qk, "dtype": dtype}
         artifact = built(DECODE, q_len=2, extra=True, causal=True, **types)
         more = {"extra_topk": 70, "extra_lengths": (0, 70, 33), "page_size": 8, "layers": 2}
         check(artifact, batch=3, topk=140, lengths=(140, 0, 77), splits=2, **more)
-        if rows in PREFILL_ROWS:
-            artifact = built(PREFILL, **types)
-            check(artifact, rows=len(LENGTHS), topk=290, lengths=LENGTHS, page_size=8, layers=2)
+        artifact = built(PREFILL, **types)
+        check(artifact, rows=len(LENGTHS), topk=290, lengths=LENGTHS, page_size=8, layers=2)
 
 
 @drawing(6)

@@ -22,7 +22,7 @@ def passed(artifact, **shape):
 
 PREFILL = [
     {"num_heads": heads, "d_qk": d_qk, "rows": name}
-    for name, row in FORMATS.items() if not row.paged_scales
+    for name, row in FORMATS.items()
     for d_qk in row.widths for heads in (1, 8, 13, 16, 24, 32)
 ]  # fmt: skip
 
@@ -65,13 +65,13 @@ def test_decode(fields, splits, together):
 
 
 WIDE = [
-    {"d_qk": d_qk, "rows": name, "prefill": not row.paged_scales}
+    {"d_qk": d_qk, "rows": name}
     for name, row in FORMATS.items() for d_qk in row.widths
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("heads", [40, 128])
-@pytest.mark.parametrize("fields", [fields for fields in WIDE if fields["prefill"]], ids=str)
+@pytest.mark.parametrize("fields", WIDE, ids=str)
 def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
     problem = MlaSparsePrefillConfig(heads, d_qk=fields["d_qk"], rows=fields["rows"])
     artifact = built("mla_sparse_prefill_sm90", problem)
@@ -81,7 +81,7 @@ def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
 QUERIES = [
     *(
         ("prefill", {"num_heads": heads, "d_qk": d_qk, "rows": name}, {})
-        for name, row in FORMATS.items() if not row.paged_scales
+        for name, row in FORMATS.items()
         for d_qk in row.widths for heads in (1, 13, 24, 40, 128)
     ),
     *(

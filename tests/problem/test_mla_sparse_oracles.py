@@ -22,7 +22,7 @@ from mlagen.families.mla_sparse.made_up import (
 )
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS
+from mlagen.families.mla_sparse.rows import FORMATS
 
 ORACLES = (exact, rounded)
 ALL = [(name, width) for name, row in FORMATS.items() for width in row.widths]
@@ -35,11 +35,8 @@ def prefill(heads=3, *, d_qk=576, dtype="bf16", rows_as="bf16", **sizes):
 
 
 def any_call(name, width, heads=3, **sizes):
-    """A prefill call, or one of decode where only decode has the rows."""
-    if name in PREFILL_ROWS:
-        return prefill(heads, d_qk=width, rows_as=name, rows=2, **sizes)
-    config = MlaSparseDecodeConfig(heads, d_qk=width, rows=name)
-    return mla_sparse_decode_inputs(config, batch=2, **sizes)
+    """A prefill call."""
+    return prefill(heads, d_qk=width, rows_as=name, rows=2, **sizes)
 
 
 @lru_cache
@@ -160,7 +157,7 @@ def test_odd_calls(seed):
         "sink": None if seed % 3 == 0 else rng.choice(SINKS, 2).tolist(),
     }  # fmt: skip
     dtype = ("bf16", "fp8_e4m3")[seed % 2]
-    if name in PREFILL_ROWS and seed % 4 < 2:
+    if seed % 4 < 2:
         call = prefill(2, d_qk=width, dtype=dtype, rows_as=name, rows=2, **common)
     else:
         flags = dict(zip(("shared_list", "extra", "causal"), rng.random(3) < 0.5, strict=True))

@@ -9,8 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mlagen.codegen import build
-from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.coding import decode, encode
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.made_up import (
@@ -19,7 +18,7 @@ from mlagen.families.mla_sparse.made_up import (
 )
 from mlagen.families.mla_sparse.pool import Pool, empty_pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, ROWS
+from mlagen.families.mla_sparse.rows import FORMATS
 from mlagen.family import family_named, shipped
 
 BF16 = ml_dtypes.bfloat16
@@ -110,14 +109,6 @@ def test_a_row_s_scale_has_a_limit_with_products_of_e4m3(config, compute):
         return
     with pytest.raises(ConfigError, match=rf"(?s)row {row} of cache.*at most 1\.84467e\+19"):
         replace(call, kv_scales=scales)
-
-
-@pytest.mark.parametrize("target", ["sm90", "gfx950"])
-def test_prefill_has_model1_on_blackwell_alone(target):
-    assert set(ROWS) - set(PREFILL_ROWS) == {"model1"}
-    problem = MlaSparsePrefillConfig(64, d_qk=512, rows="model1")
-    with pytest.raises(UnsupportedError, match=r"(?s)rows=model1 of prefill.*sm_100a has rows=mod"):
-        build(f"mla_sparse_prefill_{target}", problem)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

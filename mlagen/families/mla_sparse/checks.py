@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from mlagen.attention.latent.order import D_V
-from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.families.mla_sparse.rows import PREFILL_ROWS, row_format
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.rows import row_format
 from mlagen.problem.fields import check_types, listed
 
 WIDTHS = (576, 512)
@@ -84,14 +84,4 @@ def check_compute(compute: str, dtype: str, rows: str) -> None:
             f"compute=fp8 does not go with dtype={dtype}, rows={rows}",
             hint=f"products of e4m3 are of dtype=fp8_e4m3 and rows={listed(NATIVE_ROWS)}: columns "
             "of other rows have scales or types of their own; compute=bf16 takes them",
-        )
-
-
-def check_prefill_rows(rows: str, target: str) -> None:
-    """UnsupportedError for a format that prefill on `target` does not have."""
-    if rows not in PREFILL_ROWS:
-        raise UnsupportedError(
-            f"rows={rows} of prefill on {target}: its scales lie behind the rows of a page, which "
-            "decode reads there",
-            hint=f"rows={listed(PREFILL_ROWS)}; sm_100a has rows={rows} in prefill, too",
         )

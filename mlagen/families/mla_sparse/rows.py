@@ -98,7 +98,6 @@ FORMATS = {
     )
 }
 ROWS = tuple(FORMATS)
-PREFILL_ROWS = tuple(name for name, row in FORMATS.items() if not row.paged_scales)  # everywhere
 
 
 def row_format(name: str, d_qk: int) -> RowFormat:

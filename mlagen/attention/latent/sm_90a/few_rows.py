@@ -17,6 +17,7 @@ from mlagen.attention.latent.sm_90a.form import Form
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
+from mlagen.attention.latent.sm_90a.registers import SEEN_FROM
 from mlagen.dsl import (
     Access,
     Operation,
@@ -210,6 +211,8 @@ class FewRows(KeysAsRows):
         ]  # fmt: skip
         if paged.producer_threads or self.k.rope_aware:
             found.append(("keys", ".b32", "keys of the sequence"))
+        if self.k.window and self.k.rope_aware:
+            found.append(SEEN_FROM)
         if self.k.num_kv_heads > 1 and not paged.producer_threads:
             found.append(("kv_column", ".b32", "first column of this block's KV head"))
         if self.slanted:
@@ -355,8 +358,8 @@ class FewRows(KeysAsRows):
     @property
     def _zeroes_tail(self) -> bool:
         """Whether rows past a sequence's end must become 0. Those that are fetched one by one are
-        0 already, and e4m3 is finite here."""
-        return not (self.paged.producer_threads or self.feeder)
+        0 already, unless a window hides them, and e4m3 is finite here."""
+        return not self.feeder and bool(self.k.window or not self.paged.producer_threads)
 
     # ---- columns ----------------------------------------------------------------------------
 

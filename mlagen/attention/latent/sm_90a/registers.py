@@ -15,6 +15,7 @@ from mlagen.targets.nvidia.dsl import PipelineSpace
 SLOTS = 2  # the even and the odd tile
 RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together
 FLOAT = 4  # bytes
+SEEN_FROM = ("seen_from", ".b32", "first key that some new token of the sequence sees")
 
 
 def registers(
@@ -71,6 +72,8 @@ def registers(
         singles.append(("map_q", ".b64", "tensor map of q"))
     if paged.producer_threads or k.rope_aware:
         singles.append(("keys", ".b32", "keys of the sequence"))
+    if k.window and k.rope_aware:
+        singles.append(SEEN_FROM)
     if k.num_kv_heads > 1 and not paged.producer_threads:
         singles.append(("kv_column", ".b32", "first column of this block's KV head"))
     if slanted:

@@ -169,8 +169,8 @@ class Seesaw:
     @property
     def _zeroes_tail(self) -> bool:
         """Whether rows past a sequence's end must become 0. Where rows are fetched one by one,
-        what does not exist arrived as 0; e4m3 is finite here."""
-        return not (self.paged.producer_threads or self.feeder)
+        what does not exist arrived as 0, but not what a window hides; e4m3 is finite here."""
+        return not self.feeder and bool(self.k.window or not self.paged.producer_threads)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
         names = tuple(role.name for role in self.roles)

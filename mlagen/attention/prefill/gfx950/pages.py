@@ -168,13 +168,14 @@ class Pages:
             "parts": self._parts_by_lane(ring, at) if self.by_lane else self._parts(ring, at),
             "walks": self.walks[ring.name],
             "small": self.small,
-            "key_count": self.regs.key_count,
+            "seen_keys": self.regs.seen_keys,
             "page_size": self.k.page_size,
             "kv_block": self.k.kv_block,
             "buffer": self.paged[ring.name].buffer,
             "address": self.address,
             "lds_wave": self.regs.lds_wave,
             "scratch": self.regs.scratch,
+            "temp": self.regs.temp,
         }
 
     def _parts(self, ring: Ring, at: Binding) -> list[dict[str, Any]]:
@@ -204,6 +205,7 @@ class Pages:
                     "next_key": walk.next_key,
                     "page_bytes": self.k.page_size * tensor.row_bytes,
                     "passes": passes,
+                    "first_seen": self.regs.first_seen if ring.name == "V" else None,
                 }
             )
         return parts

@@ -130,6 +130,9 @@ class PrefillState:
             k.mask.name in WINDOWED, "ALLSTART", 1,
             "end of the first tile whose first key every row of this wave sees",
         )  # fmt: skip
+        self.first_seen = when(
+            k.mask.name in WINDOWED, "SEEN", 1, "first key that some row of the workgroup sees"
+        )
         if k.lse:
             self.buffers["LSE"] = s.registers.scalar("SRDLSE", 4, "buffer resource of lse", align=4)
         self.query_range = when(
@@ -149,3 +152,8 @@ class PrefillState:
             self.key_count = when(True, "KEYS", 1, "keys of this sequence")
         else:
             self.key_count = self.arguments["num_keys"]
+        self.seen_keys = (
+            when(True, "SEENKEYS", 1, "keys up to the last that some row of the workgroup sees")
+            if paged and k.mask.name != "null"
+            else self.key_count
+        )

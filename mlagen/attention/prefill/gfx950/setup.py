@@ -123,6 +123,7 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
         "ragged": k.ragged,
         "paged": k.page_size > 0,
+        "causal": k.mask.name != "null",
         "lse": k.lse,
         "sink_logit": arguments["q"][0],  # the pointer is not needed once SRDQ is made
         "q_tile": k.q_tile,
@@ -143,7 +144,6 @@ def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
             for name, row_bytes in regs.walks.items()
             if regs.tile_offsets[name]
         ],
-        "causal": k.mask.name != "null",
         "windowed": windowed,
         "mask": k.mask.name,
         "window": window,

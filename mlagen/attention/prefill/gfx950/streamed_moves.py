@@ -125,6 +125,8 @@ class Stream:
                     "source": source,
                     "buffer": regs.buffers[tensor.name],
                     "tile_offset": regs.tile_offsets[walk],
+                    "first_seen": regs.first_seen if walk == "V" else None,
+                    "row_bytes": tensor.row_bytes,
                 }
             )
         advance = {
@@ -136,6 +138,7 @@ class Stream:
             "advance": list(advance.values()),
             "lds_wave": regs.lds_wave,
             "scratch": regs.scratch,
+            "temp": regs.temp,
         }
 
     def _read(self, at: Binding) -> dict[str, Any]:

@@ -68,11 +68,14 @@ class Mover:
                     "source": self.regs.sources[name],
                     "buffer": self.regs.buffers[name],
                     "tile_offset": self.regs.tile_offsets[name],
+                    "first_seen": self.regs.first_seen if name == "V" else None,
+                    "row_bytes": self.row_bytes,
                 }
             ],
             "advance": [(self.regs.tile_offsets[name], self.k.kv_block * self.row_bytes)],
             "lds_wave": self.regs.lds_wave,
             "scratch": self.regs.scratch,
+            "temp": self.regs.temp,
         }
 
     def _passes(self, at: Binding) -> list[tuple[int, int]]:

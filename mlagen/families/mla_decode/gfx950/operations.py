@@ -9,6 +9,7 @@ from typing import Any
 from mlagen.attention.latent.gfx950.loop import LatentLoop
 from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.attention.latent.gfx950.sizes import WAVES
+from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.dsl import Signature, Tile, Value
 from mlagen.families.mla_decode.gfx950.aiter_arguments import loaded
@@ -106,6 +107,7 @@ class Decode(LatentLoop):
             held["all_start"] = ("ALLSTART", 1, what, 1)
             what = "keys of the item up to this tile's end, while some may be before a row's first"
             held["start_end"] = ("STARTED", 1, what, 1)
+            held["first_seen_key"] = ("SEEN", 1, "first key that some row of the item sees", 1)
         if self.form.persistent:
             held["first_item"] = ("FIRSTITEM", 1, "number of its first work item", 1)
         if self.form.aiter:
@@ -124,6 +126,7 @@ class Decode(LatentLoop):
             "causal": k.causal,
             "cut_at_start": k.cut_at_start,
             "hides_starts": self.hides_starts,
+            "older_rows": self.older_rows,
             "cut_tiles": self.cut_tiles,
             "window": k.window,
             "chunk": k.chunk,
@@ -173,6 +176,14 @@ class Decode(LatentLoop):
                 name, tile, lambda at: {"rows": self.score_keys}, uses=(Value("S", tile),),
                 guarded=True, **cut[name],
             )  # fmt: skip
+
+    @property
+    def older_rows(self) -> bool:
+        """Whether an item may be without rows of its sequence's newest token, and so without the
+        last keys."""
+        k = self.k
+        together = k.num_kv_heads == 1 and item_rows(k) <= WAVES * self.shape.rows
+        return k.causal and k.q_len > 1 and not together
 
     @property
     def cut_tiles(self) -> int:

@@ -94,8 +94,10 @@ class Decode(InTensor):
         bind(self.scores, self._mover(self.scores, ""))
 
     def _registers(self, s: PipelineSpace) -> None:
+        before = ("before", ".b32", "rows from there on before the first that some token sees")
         self._name(
             s,
+            *((before,) if self.k.cut_at_start else ()),
             ("query_row", ".b32", "first of this block's rows of Q"),
             ("kv_column", ".b32", "first column of its KV head"),
             ("table", ".b64", "its sequence's pages"),

@@ -6,7 +6,6 @@ from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
-from mlagen.families.mla_sparse.checks import check_prefill_rows
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.gfx950.dsl import Space
@@ -36,10 +35,7 @@ def wave_rows(k: Problem) -> tuple[int, ...]:
 
 
 def rows_of(k: Problem, s: Space) -> int:
-    """The knob: heads of a wave. ConfigError for products that there are none of, UnsupportedError
-    for rows."""
-    if not is_decode(k):
-        check_prefill_rows(k.rows, "gfx950")
+    """The knob: heads of a wave. ConfigError for products that there are none of."""
     if getattr(k, "compute", "bf16") != "bf16":
         name = "mla_sparse_decode_gfx950" if is_decode(k) else "mla_sparse_prefill_gfx950"
         raise ConfigError(

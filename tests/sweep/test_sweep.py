@@ -1,0 +1,62 @@
+"""A few forms of the sweep, others when the sources have changed; and that it tells faults
+apart."""
+
+from itertools import islice
+from unittest.mock import patch
+
+import judged as judging
+import pytest
+from forms import Form, forms, problems, values_of
+from judged import judged
+from sources import sources
+
+from mlagen.codegen.schedules import load, names
+from mlagen.errors import CapacityError, ConfigError, ScheduleError
+
+DRAWN = 6  # forms of a run
+SEED = sources("mlagen", "schedules", "templates")
+KERNELS = tuple(names())
+
+
+@pytest.mark.parametrize("number", range(DRAWN))
+def test_a_form_builds_or_is_refused(number):
+    """Each run takes other kernels, too."""
+    kernel = KERNELS[(SEED + number * (len(KERNELS) // DRAWN)) % len(KERNELS)]
+    found = judged(next(forms(SEED + number, (kernel,))))
+    assert found.good, found
+
+
+def test_every_field_of_every_problem_has_values():
+    assert all(problems(kernel) for kernel in KERNELS)
+
+
+def test_a_field_in_new_words_is_no_field_without_values():
+    field = next(iter(load("mla_decode_sm90").problem_type.__dataclass_fields__.values()))
+    assert 1 in values_of(field) and 128 in values_of(field)
+    other = type("Field", (), {"name": "num_primes", "metadata": {"legal": "any prime"}})
+    with pytest.raises(LookupError, match="num_primes: no values are known for 'any prime'"):
+        values_of(other)
+
+
+def test_a_seed_is_its_forms():
+    drawn = list(islice(forms(3), 20))
+    assert drawn == list(islice(forms(3), 20)) != list(islice(forms(4), 20))
+    assert len({form.kernel for form in drawn}) == len(KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ConfigError("rows=7", hint="rows=8"), "refused"),
+        (CapacityError("LDS ran out", hint="fewer slots"), "refused"),
+        (ConfigError("no"), "silent"),
+        (CapacityError("k.ptx: spills: 4 bytes stored", hint="a smaller tile"), "spills"),
+        (ScheduleError("v[S:S+3]: slice is empty"), "defect"),
+        (IndexError("list index out of range"), "traceback"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
+)
+def test_what_ends_a_build_is_told_apart(error, outcome):
+    with patch.object(judging, "build", side_effect=error):
+        found = judged(Form("mla_decode_sm90", (("num_heads", 16),), ()))
+    assert (found.outcome, found.good) == (outcome, outcome == "refused")
