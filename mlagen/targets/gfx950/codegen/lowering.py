@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mlagen.codegen.templates import Templates
 from mlagen.dsl.operation import Binding, Operation
-from mlagen.errors import TemplateError
+from mlagen.errors import ScheduleError, TemplateError
 from mlagen.targets.gfx950.codegen.exchanges import NOTHING, Exchanged, require_instructions
 from mlagen.targets.gfx950.codegen.isa import M0, Parser
 from mlagen.targets.gfx950.codegen.program import Instruction, Origin
@@ -45,7 +45,12 @@ class Lowering:
 
     def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:
         asked_by = f"{self.schedule}:{operation.line}, {operation}"
-        context = {"skip": "SKIP", "exit": EXIT, **operation.context(binding)}
+        try:
+            context = {"skip": "SKIP", "exit": EXIT, **operation.context(binding)}
+        except ScheduleError as error:  # such as registers that a tile does not have
+            if ".py:" in error.message:
+                raise
+            raise type(error)(f"{asked_by}: {error.message}", hint=error.hint) from error
         does = self.exchanges.get(id(operation), NOTHING)
         result: list[Instruction] = []
         note = ""
