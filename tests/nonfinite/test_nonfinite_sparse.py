@@ -3,6 +3,7 @@ lists name it, all of their heads, and no others."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planted import NAN, bits_of, built, made, outputs, reached
 
@@ -55,4 +56,7 @@ def test_a_nan_reaches_lists_that_name_its_row(form):
         got = outputs(artifact, with_nan(split, row))
         touched = reached(clean, got)
         assert not touched[0, 1 - own].any(), row
-        assert touched[0, own].all(), row  # as NaN, or as the number that it is read as
+        # It stays NaN in all heads, or is read as 480, which not every head feels.
+        finite = np.isfinite(got["o"][0, own]).all()
+        assert touched[0, own].any() if finite else np.isnan(got["o"][0, own]).any(axis=-1).all()
+        assert not (finite and inputs.cache.dtype.itemsize == 2), row
