@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,32 @@ def problem_and_knobs(
         problem = problem_of(problem_type, own)
         chosen = schedule.build(problem, others).knobs if others else {}
         return problem, {name: chosen[name] for name in others}
+
+
+def check_arguments(
+    *, target: object, knobs: object, templates: object, launcher: object, shape: object
+) -> None:
+    """ConfigError for what `mlagen.build` is given beside fields, where it is of another type; None
+    is always one of them."""
+    for name, value, legal, what in (
+        ("target", target, str, "a name, such as 'gfx950'"),
+        ("knobs", knobs, Mapping, 'a mapping of knobs\' names to values, {"slots": 2}'),
+        ("templates", templates, str | PathLike, "the path of a folder"),
+        ("shape", shape, Mapping, 'a mapping of sizes\' names to numbers, {"batch": 64}'),
+    ):
+        if value is not None and not isinstance(value, legal):
+            raise ConfigError(f"{name}={value!r:.80}: {name} is {what}")
+    if launcher is not None and not callable(getattr(launcher, "launch", None)):
+        raise ConfigError(
+            f"launcher={launcher!r:.80}: it has no method launch",
+            hint="mlagen.launch has CudaLauncher, HipLauncher and EmulatedLauncher; "
+            "launcher=CudaLauncher(stream=s)",
+        )
+    if knobs is not None and shape is not None:
+        raise ConfigError(
+            "shape= says for which calls the best known knobs are taken, and knobs= gives them",
+            hint="leave out one of the two",
+        )
 
 
 def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:

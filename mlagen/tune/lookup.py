@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlagen import env
-from mlagen.errors import MlagenError
+from mlagen.errors import ConfigError, MlagenError
+from mlagen.family import family_named
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store
 from mlagen.tune.tuned_file import Winner, shipped, winner_of
@@ -136,6 +137,8 @@ def build_best(
     schedule = load(kernel, target)
     require_target(kernel, target, schedule.target)
     problem, given = problem_and_knobs(schedule, fields)
+    if shape is not None:
+        _check_shape(problem, shape)
     notes: list[str] = []
     for found in candidates(schedule.name, schedule.target, plain_fields(problem), shape, notes):
         if any(str(found.entry.knobs.get(name)) != str(value) for name, value in given.items()):
@@ -153,6 +156,24 @@ def build_best(
     artifact = build_artifact(kernel, fields, {}, target=target, templates=templates)
     told = " beside ".join(["the schedule's defaults", *([differing(given, {})] if given else [])])
     return artifact, _said(Choice("default", artifact.manifest.knobs, told, tuple(notes)))
+
+
+def _check_shape(problem: Any, shape: Mapping[str, Any]) -> None:
+    """ConfigError for a size that no call of the problem has, or that is no number. Sizes are those
+    that winners are kept by: of predicted calls and of measured ones."""
+    from mlagen.problem.fields import integer
+    from mlagen.request import require_name
+
+    family, name = family_named(getattr(problem, "family", "")), type(problem).__name__
+    if family is None:
+        raise ConfigError(f"nothing is tuned for a {name}, so no shape= says more of its calls")
+    workloads = family.workloads(name)
+    legal = {*family.kind(name).sizes, *(workloads.sizes if workloads is not None else ())}
+    for name, size in shape.items():
+        require_name("size", name, legal)
+        for number in size if isinstance(size, list | tuple) else (size,):
+            if integer(name, number) < 0:
+                raise ConfigError(f"{name}={size!r} is below 0")
 
 
 def _said(choice: Choice) -> Choice:
