@@ -100,6 +100,7 @@ class _MhaPrefillV2(_MhaProblem, total=False):
     k_swizzle: str
     kv_block: int
     kv_registers: str
+    lds_dma_wait: str
     num_warps: int
     priority: int
     pv_pattern: str
@@ -116,6 +117,7 @@ class _MhaPrefillV2(_MhaProblem, total=False):
 
 class _MlaDecodeGfx950Knobs(_MlaDecodeConfig, total=False):
     band: int
+    lds_dma_wait: str
     persistent: int
     rows: int
     slots: int
@@ -145,6 +147,7 @@ class _MlaDecodeSm90(_MlaDecodeConfig, total=False):
 
 class _MlaPrefillReduce(_MlaReduceConfig, total=False):
     ahead: int
+    lds_dma_wait: str
     waves: int
 
 class _MlaPrefillV2(_MlaProblem, total=False):
@@ -157,6 +160,7 @@ class _MlaPrefillV2(_MlaProblem, total=False):
     k_slots: int
     k_swizzle: str
     kv_block: int
+    lds_dma_wait: str
     num_warps: int
     priority: int
     pv_pattern: str
@@ -170,6 +174,7 @@ class _MlaPrefillV2(_MlaProblem, total=False):
 
 class _MlaSparseDecodeGfx950(_MlaSparseDecodeConfig, total=False):
     band: int
+    lds_dma_wait: str
     slots: int
 
 class _MlaSparseDecodeSm100(_MlaSparseDecodeConfig, total=False):
@@ -189,6 +194,7 @@ class _MlaSparseDecodeSm90(_MlaSparseDecodeConfig, total=False):
 
 class _MlaSparsePrefillGfx950(_MlaSparsePrefillConfig, total=False):
     band: int
+    lds_dma_wait: str
     slots: int
 
 class _MlaSparsePrefillSm100(_MlaSparsePrefillConfig, total=False):

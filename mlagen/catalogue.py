@@ -136,7 +136,7 @@ def describe(
 
     function = schedules.load(kernel, target)
     if not fields:
-        example = example_of(function.problem_type)
+        example: Any = example_of(function.problem_type)
         fields = {
             field.name: str(getattr(example, field.name))
             for field in dataclasses.fields(function.problem_type)
