@@ -127,6 +127,10 @@ def on_the_host(tensors: dict[str, Any]) -> bool:
                 f"{name} is a torch tensor in the host's memory",
                 hint="tensor.to('cuda') is launched; numpy arrays, all of them, are emulated",
             )
+        if isinstance(tensor, np.ma.MaskedArray):
+            raise ConfigError(
+                f"{name} is a masked array, whose mask no kernel sees", hint=f"{name}.filled(..)"
+            )
         arrays.setdefault(isinstance(tensor, np.ndarray), name)
     if len(arrays) == 2:
         raise ConfigError(

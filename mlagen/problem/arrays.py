@@ -19,6 +19,10 @@ def check_type(name: str, array: Any, dtype: np.dtype[Any], called: str, spellin
     and Python `spelling`."""
     if not isinstance(array, np.ndarray):
         raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConfigError(
+            f"{name} is a masked array, whose mask no kernel sees", hint=f"{name}.filled(..)"
+        )
     if array.dtype != dtype:
         # Formats that numpy lacks travel as their bits.
         bits = dtype.kind == "V" and array.dtype == np.dtype(f"u{dtype.itemsize}")
