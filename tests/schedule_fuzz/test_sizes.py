@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,12 @@ def edited(
     """The case's schedule with `new` for `old`, the case, and the line that has it."""
     case = named(name)
     case = replace(case, name=f"{name} {fields}", problem={**case.problem, **fields})
-    source = judge.survey(case, folder).source
+    base = judge.survey(case, folder)  # once a process, in the folder of the first
+    source = base.source
     at = source.index(old)
-    if old == "rows=64," and name == "mla_decode_sm100":
-        assert source.count(old) == 1
     line = source[:at].count("\n") + 1
-    return judge._function(case, folder, source[:at] + new + source[at + len(old) :]), case, line
+    changed = source[:at] + new + source[at + len(old) :]
+    return judge._function(case, base.folder, changed), case, line
 
 
 @pytest.mark.parametrize(("name", "fields", "old", "new", "says"), LESS)
@@ -104,12 +105,50 @@ def test_what_may_be_chosen_stays_legal(name: str, old: str, new: str, tmp_path:
     assert function.build(judge._problem(case, function), case.knobs)
 
 
+# Where operations state nothing, as in kernels of users, what printed lines say is looked at.
+UNSTATED: list[tuple[str, str, str, str]] = [
+    ("mla_decode_sm100", "s.columns('S', 32,", "s.columns('S', 16,",
+     "touches columns 256 to 287 of tensor memory, 'S' has 256 to 271"),
+    ("mla_decode_sm100", "s.region('O', k.d_v // 2,", "s.region('O', k.d_v // 4,",
+     "touches columns 128 to 255 of tensor memory, and is of 'O' (0 to 127)"),
+    ("mla_decode_sm100", "rows=64,", "rows=32 if name == 'P' else 64,",
+     "reads 64 rows of 'P0' through a matrix descriptor, of which 32 lie behind its end"),
+    (FEW, "('q', 'Q', rows, 1)", "('q', 'Q', rows // 2, 1)",
+     "reads 16 rows of 'Q0' through a matrix descriptor, of which 8 lie behind its end"),
+    (FEW, "s.smem.room('P', p_bytes * rows,", "s.smem.room('P', p_bytes * rows // 2,",
+     "reads 16 rows of 'P' through a matrix descriptor, of which 8 lie behind its end"),
+    ("gemm_bf16_sm90", "rows=rows_of(tile, math),", "rows=2 * rows_of(tile, math),",
+     "fetches boxes of 128 x 64 bf16 of 'a', 16384 bytes, into tile 'A' of 256 rows x 128 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "old", "new", "says"), UNSTATED)
+def test_printed_lines_say_what_they_touch(
+    name: str, old: str, new: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, case, _ = edited(name, {}, old, new, tmp_path)
+    stated = ("mlagen.attention.latent", "mlagen.targets.nvidia.dsl.pipeline", "gemm.")
+    for module in [m for n, m in sys.modules.items() if n.startswith(stated)]:
+        for word in ("touched", "filled"):
+            monkeypatch.setattr(module, word, lambda block, *more, **named: block, raising=False)
+        monkeypatch.setattr(module, "tiles_of", lambda what, tiles, *_, **named: tiles,
+                            raising=False)  # fmt: skip
+    with pytest.raises(MlagenError) as caught:
+        judge._built(case, function, dict(case.knobs))
+    assert says in str(caught.value)
+
+
 def test_sums_over_columns_of_q_are_seen_by_the_sanitizer(tmp_path: Path) -> None:
     """With 16 columns for S its sums lie over Q's first ones. Products and copies are done in
     order, so nothing races; but one of them has its D over its own A."""
     edit = ("mla_decode_sm100", {}, "s.columns('S', 32,", "s.columns('S', 16,")
     operations = "mlagen.attention.latent.sm_100a.in_tensor"
-    with patch(f"{operations}.touched", lambda block, *extents: block):
+    # What printed lines say would refuse it, too.
+    lines = "mlagen.targets.nvidia.codegen.build.check_extents"
+    with (
+        patch(f"{operations}.touched", lambda block, *extents: block),
+        patch(lines, lambda *given: ()),
+    ):
         function, case, _ = edited(*edit, tmp_path)
         made = judge._built(case, function, dict(case.knobs))
     trials = judge.prepare(named("mla_decode_sm100"), tmp_path / "whole").trials
