@@ -155,7 +155,7 @@ def describe(
                 knob.name,
                 tuple(str(choice) for choice in knob.choices),
                 knob.comment,
-                str(info.values[knob.name]),
+                str(info.values.get(knob.name, knob.default)),
                 knob.span,
                 _refused(function, problem, chosen, knob),
             )

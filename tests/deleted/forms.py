@@ -183,7 +183,7 @@ def forms(problems: Iterable[Form]) -> list[Form]:
             continue
         for name, knob in schedule.declared.items():
             for choice in knob.choices:
-                if str(choice) != str(schedule.knobs[name]):
+                if str(choice) != str(schedule.knobs.get(name, knob.default)):
                     said(replace(form, knobs={name: choice}))
     return list(found.values())
 
