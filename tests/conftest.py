@@ -39,6 +39,7 @@ settings.load_profile("mlagen")
 # of so many is run, at least one: others when the sources have changed, so that all have their
 # turn. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
+    "test_install.py": 3,
     "test_mla_decode_gfx950.py": 8,
     "test_mla_decode_gfx950_items.py": 6,
     "test_mla_decode_gfx950_stored.py": 12,

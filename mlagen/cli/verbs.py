@@ -56,7 +56,14 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__, prog_name="mlagen")
 def cli() -> None:
-    """Attention kernels in real assembly, from readable schedules with proved waits."""
+    """Attention kernels in real assembly, from readable schedules with proved waits.
+
+    To look at what there is: list, inspect, diff, doctor. To make kernels: build, tune. To judge
+    them, anybody's too: verify, emulate, audit, mutate, simulate, bench.
+
+    The pages lie in docs/ of the repository, docs/README.md lists them; README.md has all commands.
+    Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or input is missing.
+    """
 
 
 terminal.with_flags(cli)

@@ -63,7 +63,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("ptx_emulator.md", "mlagen mutate examples/gemm_bf16.py --target sm_90a --sample 4"): (
         "tests/mutation judges mutants of it"
     ),
-    ("../README.md", ". .venv/bin/activate"): "the tests run in the environment that it is",
     (
         "tuning.md",
         "mlagen tune run mla_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 "
