@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from mlagen.artifact import Artifact, Proof, Resources
 from mlagen.codegen.manifest import Made, artifact_of, status_of
+from mlagen.codegen.origin import Generated
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
+from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
 from mlagen.targets.nvidia.codegen.descriptors import check_descriptors, check_extents
 from mlagen.targets.nvidia.codegen.emit import Emitter
@@ -31,13 +33,16 @@ def build(
     printed, proof = prove_pipeline(schedule, templates, allow_unproved=allow_unproved)
     text, source = render_pipeline(schedule, templates, printed)
     target = schedule.target.name
+    lines = {line.asm_line: line for line in source}
+    check_immediates(Generated(text, f"{schedule.name}.ptx", lines, schedule.file))
     assembled = assemble_ptx(
         text,
         file_name=f"{schedule.name}.ptx",
-        source_lines={line.asm_line: line for line in source},
+        source_lines=lines,
         schedule_file=schedule.file,
         target=target,
     )
+    check_cubin(schedule, assembled)
     made = Made(
         symbol=schedule.symbol,
         text=text,

@@ -1,0 +1,136 @@
+"""What a cubin asks for is what the schedule and its manifest say; damaged ones are refused."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import random
+import re
+import subprocess
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mlagen.artifact import SourceLine
+from mlagen.codegen.origin import Generated
+from mlagen.codegen.schedules import load
+from mlagen.errors import BinaryError, MlagenError, TemplateError
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.request import build_artifact
+from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates
+from mlagen.targets.nvidia.cubin import read_cubin
+from mlagen.targets.nvidia.ptxas import PtxasResult, find_ptxas
+
+try:
+    find_ptxas("sm_90a")
+except MlagenError:
+    pytest.skip("no ptxas (pip install 'mlagen[nvidia]')", allow_module_level=True)
+
+KERNEL = "mla_decode_sm90"
+
+
+@pytest.fixture(scope="module")
+def made():
+    return build_artifact(KERNEL, {"num_heads": 16}, {})
+
+
+@pytest.fixture(scope="module")
+def facts(made):
+    return read_cubin(made.code, made.manifest.symbol)
+
+
+def test_the_cubin_asks_for_what_the_manifest_says(made, facts):
+    manifest = made.manifest
+    assert facts.registers == manifest.resources.vgprs
+    assert facts.stack_bytes == manifest.resources.scratch_bytes == 0
+    sizes = [size for _, size in facts.parameters]
+    assert sizes == [argument.size for argument in manifest.args]
+    assert facts.static_bytes <= 1024 and 1 <= facts.barriers <= 16
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"registers": 1}, "registers"),
+        ({"stack_bytes": 16}, "stack"),
+        ({"static_bytes": 2048}, "1024 bytes of shared memory of its own"),
+        ({"barriers": 16}, "barriers up to number 15"),
+        ({"parameters": ()}, "the cubin's parameters have []"),
+    ],
+)
+def test_a_cubin_that_asks_for_something_else_is_refused(made, facts, change, said, monkeypatch):
+    schedule = load(KERNEL).build(MlaDecodeConfig(16), {})
+    assembled = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, ())
+    assert check_cubin(schedule, assembled) == facts
+    monkeypatch.setattr(
+        "mlagen.targets.nvidia.codegen.agree.read_cubin",
+        lambda *_: replace(facts, **change),
+    )
+    with pytest.raises(MlagenError, match=re.escape(said)):
+        check_cubin(schedule, assembled)
+
+
+def test_damaged_cubins_are_refused_or_read(made):
+    """Cut anywhere, and with random bytes: an error of ours or an answer, and soon."""
+    symbol, code = made.manifest.symbol, made.code
+    with pytest.raises(BinaryError, match="no ELF file of CUDA"):
+        read_cubin(b"", symbol)
+    with pytest.raises(BinaryError, match="says nothing of a kernel nosuch"):
+        read_cubin(code, "nosuch")
+    rng = random.Random(3)
+    for _ in range(200):
+        broken = bytearray(code[: rng.choice((len(code), rng.randrange(len(code))))])
+        for _ in range(rng.randrange(1, 40)):
+            if broken:
+                broken[rng.randrange(len(broken))] = rng.randrange(256)
+        with suppress(BinaryError):
+            read_cubin(bytes(broken), symbol)
+
+
+def nvdisasm() -> Path | None:
+    try:
+        wheel = importlib.metadata.distribution("nvidia-cuda-nvdisasm")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    files = [file for file in wheel.files or () if file.name == "nvdisasm"]
+    return Path(str(wheel.locate_file(files[0]))) if files else None
+
+
+@pytest.mark.skipif(nvdisasm() is None, reason="no nvdisasm (pip install 'mlagen[dev]')")
+def test_nvdisasm_reads_the_same(made, facts, tmp_path):
+    """Attributes have the numbers that we take them for, and the machine code has no barrier and no
+    register count beyond the text's."""
+    (tmp_path / "k.cubin").write_bytes(made.code)
+    tool = nvdisasm()
+    assert tool is not None
+    done = subprocess.run([tool, "k.cubin"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    numbers = {
+        name: int(number, 16)
+        for name, number in re.findall(
+            r"nvinfo : EIATTR_(\w+)\n(?:.*\n){0,4}?.*\.byte\s+0x\w\w, 0x(\w\w)", done.stdout
+        )
+    }
+    for name, number in (("REGCOUNT", 0x2F), ("FRAME_SIZE", 0x11), ("KPARAM_INFO", 0x17),
+                         ("NUM_BARRIERS", 0x4C), ("CBANK_PARAM_SIZE", 0x19)):  # fmt: skip
+        assert numbers[name] == number
+    used = {int(number, 16) for number in re.findall(r"BAR\.\w+\S* 0x(\w+)", done.stdout)}
+    assert max(used) + 1 == facts.barriers
+    asked = set(re.findall(r"setmaxnreg\.\S+ (\d+)", made.text))
+    given = {str(int(n, 16)) for n in re.findall(r"USETMAXREG\S* (?:UP\d, )?0x(\w+)", done.stdout)}
+    assert asked == given
+
+
+def test_a_number_beyond_its_limit_is_refused_at_its_lines():
+    text = (
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() {\n"
+        "bar.sync 1, 64;\nbar.sync 16, 64;\nret;\n}\n"
+    )
+    line = SourceLine(6, "loop", "", "", "family/wait.ptx.j2", 3, 77, "wait(i)", "")
+    with pytest.raises(TemplateError) as caught:
+        check_immediates(Generated(text, "k.ptx", {6: line}, "mine.py"))
+    said = str(caught.value)
+    assert "k.ptx:6: barrier 16; it is 0 to 15" in said
+    assert "template family/wait.ptx.j2:3, schedule mine.py:77" in said
+    check_immediates(Generated(text.replace("16", "15"), "k.ptx", {}, "mine.py"))
