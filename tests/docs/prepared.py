@@ -120,6 +120,15 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU's bits; tests/compilers compares two sides",
     (
         "fuzzing.md",
+        "python tests/schedule_fuzz/run.py -o out/sizes --sizes --edits gfx950=700 "
+        "--edits sm_90a=760 --edits sm_100a=720",
+    ): "it takes many minutes; tests/schedule_fuzz runs a slice",
+    (
+        "fuzzing.md",
+        "python tests/schedule_fuzz/run.py -o out/sizes --report",
+    ): "it reads what the campaign left",
+    (
+        "fuzzing.md",
         "python tests/foreign/fuzz.py --ptx --cases 50000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
     (
