@@ -53,7 +53,8 @@ class PipelineOrder:
     `before`: once a block. `seeks`: once a work item of a persistent kernel, to find it, also
     after the last one. `item`: once an item, ahead of its tiles. `tiles`: once a pass of
     `step` tiles; a part whose tile an item does not have is left out. `after`: once after the
-    tiles. `hints`: names of operations that compute nothing, and may be anywhere.
+    tiles. `hints`: names of operations that compute nothing: they may be anywhere, or left out, and
+    leave nothing behind that others take.
     """
 
     before: tuple[Part, ...]
