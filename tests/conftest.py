@@ -52,6 +52,7 @@ SAMPLED = {
     "test_audit_decode.py": 40,
     "test_llvm_corpus.py": 4,
     "test_mha_acceptance.py": 40,
+    "test_damaged_plans.py": 60,
     "test_mla_sparse_blackwell_acceptance.py": 120,
     "test_mla_sparse_gfx950_acceptance.py": 60,
     "test_mha_forms.py": 12,

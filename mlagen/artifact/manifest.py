@@ -7,7 +7,8 @@ is read is held to what a kernel can have: a manifest may be a stranger's.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -111,7 +112,9 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """One kernel argument: `size` bytes at `offset` of the kernel-argument segment.
 
     A pointer is to the tensor of its name. A tensor map (128 bytes, 64-aligned) describes the
-    tensor that its spec names, which several arguments may share.
+    tensor that its spec names, which several arguments may share. A u32 with `rows_of` is how many
+    rows of `row` elements that tensor has, 0: its first extent. Launchers count them, so that a
+    kernel may hold places that it reads from memory against what there is.
     """
 
     name: str
@@ -122,8 +125,15 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     dtype: str = ""  # of a pointer's tensor, of DTYPE_BYTES; "": not checked by the launcher
     align: Positive = 1  # bytes that a pointer must be a multiple of
     tensor_map: TensorMapSpec | None = None
+    rows_of: str = ""
+    row: Memory = 1
 
     def __post_init__(self) -> None:
+        if self.rows_of and (self.kind, self.access) != ("u32", "value"):
+            raise ConfigError(
+                f"argument {self.name}: rows of {self.rows_of} are counted in a u32, not a "
+                f"{self.kind}"
+            )
         if (self.kind == "tensor_map") != (self.tensor_map is not None):
             raise ConfigError(f"argument {self.name}: kind {self.kind!r} and its spec do not agree")
         if self.tensor_map and (self.size != TENSOR_MAP_BYTES or self.offset % TENSOR_MAP_ALIGN):
@@ -136,10 +146,17 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def tensor(self) -> str:
-        """The tensor it needs; "" for a number."""
+        """The tensor it needs; "" for a number that is not counted."""
         if self.tensor_map:
             return self.tensor_map.tensor
-        return self.name if self.kind == "pointer" else ""
+        return self.name if self.kind == "pointer" else self.rows_of
+
+    def rows_in(self, shape: Sequence[int]) -> int:
+        """What is passed, for a tensor of this shape. ConfigError where it does not fit."""
+        count = math.prod(shape) // self.row if self.row else int(shape[0])
+        if count >= 1 << 32:
+            raise ConfigError(f"{self.rows_of} has {count} rows: {self.name} has 32 bits")
+        return count
 
 
 class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
 
@@ -28,7 +28,8 @@ class TensorMap:
 class Argument:
     """One kernel argument at byte `offset` of the kernel-argument segment. `dtype`: of a pointer's
     tensor, where the launcher should check it. `align`: bytes that the pointer must be a multiple
-    of."""
+    of. `rows_of`: a tensor, whose rows of `row` elements the launcher counts, or its first extent
+    (0)."""
 
     name: str
     offset: int
@@ -37,6 +38,8 @@ class Argument:
     dtype: str = ""
     tensor_map: TensorMap | None = None
     align: int = 1
+    rows_of: str = ""
+    row: int = 1
 
     @property
     def size(self) -> int:
@@ -69,7 +72,8 @@ def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
     """Arguments (name, kind, access) laid out one after another, each on its own alignment.
 
     A tensor map stands in place of its kind. A pointer may name its tensor's dtype and the bytes
-    that it must be a multiple of: "pointer:bf16@16".
+    that it must be a multiple of: "pointer:bf16@16". "rows:items@12" is a u32: how many rows of 12
+    elements the tensor `items` has; "rows:items@0": its first extent.
     """
     offset = 0
     packed = []
@@ -78,12 +82,16 @@ def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
             what.partition(":")
         )  # fmt: skip
         dtype, _, multiple = more.partition("@")
+        counted: dict[str, Any] = {}
+        if kind == "rows":
+            counted = {"rows_of": dtype, "row": int(multiple or "1")}
+            kind, dtype, multiple = "u32", "", ""
         size = SIZES[kind]
         align = TENSOR_MAP_ALIGN if kind == "tensor_map" else size
         offset = -(-offset // align) * align
         box = what if isinstance(what, TensorMap) else None
         packed.append(
-            Argument(name, offset, kind, access, dtype, box, int(multiple or 1))  # type: ignore[arg-type]
+            Argument(name, offset, kind, access, dtype, box, int(multiple or 1), **counted)  # type: ignore[arg-type]
         )
         offset += size
     return tuple(packed)

@@ -153,7 +153,8 @@ def _tensor_map(
 
 def place_of(artifact: Artifact, tensor: str, size: int) -> int:
     """The address that a tensor of `size` bytes has in a launch, for tensors that hold others'."""
-    numbers = [n for n, arg in enumerate(artifact.manifest.args) if arg.tensor == tensor]
+    args = enumerate(artifact.manifest.args)
+    numbers = [n for n, arg in args if arg.tensor == tensor and not arg.rows_of]
     return _address(numbers[0], size)
 
 

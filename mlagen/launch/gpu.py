@@ -224,6 +224,8 @@ class GpuLauncher(ABC, Generic[Device]):
         for arg in call.artifact.manifest.args:
             if arg.tensor_map:
                 data = self._map(call, arg, arg.tensor_map)
+            elif arg.rows_of:
+                data = struct.pack("<I", arg.rows_in(call.tensors[arg.rows_of].shape))
             elif arg.tensor:
                 data = struct.pack("<Q", call.tensors[arg.tensor].pointer)
             else:

@@ -127,7 +127,9 @@ def bind(
     return [
         (
             arg,
-            _tensor(manifest, arg, tensors[arg.tensor])
+            np.uint32(arg.rows_in(tensors[arg.rows_of].shape))
+            if arg.rows_of
+            else _tensor(manifest, arg, tensors[arg.tensor])
             if arg.tensor
             else scalar_value(manifest, arg, scalars[arg.name]),
         )

@@ -39,6 +39,9 @@ from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight
+# Times that a block asks for a part which another one has begun before it: half a microsecond each,
+# and a second in all. Nobody waits so long for work that fits in a GPU's memory.
+MOST_ASKS = 1 << 21
 BANKS_APART = 32  # bytes between rows of a part in SMEM: a quarter of a warp's stores hit own banks
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
@@ -532,7 +535,7 @@ class Seesaw:
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
             part_row=self.k.d_v // 2 * FLOAT + BANKS_APART if staged and not self.feeder else 0,
             block_rows=ROWS,
-            together=PART_PAIRS, arrivals_last=self.form.arrivals - 1,
+            together=PART_PAIRS, arrivals_last=self.form.arrivals - 1, most_asks=MOST_ASKS,
             uses=(Value(exchange.name), Value("O")),
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from mlagen.attention.latent.problem import item_rows
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.gfx950.dsl import Space
 
@@ -66,6 +67,7 @@ def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:
             ("num_blocks", "u32", "value"),
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
+            *counts("partial_lse@0", persistent=persistent),
             ("scale_log2e", "f32", "value"),
             *((("kv_scale", "f32", "value"),) if in_e4m3 else ()),
         ),

@@ -134,6 +134,7 @@ class Decode(LatentLoop):
             "by_heads": Divider.of(k.num_heads),
             "cache_row_bytes": cache_bytes(k),
             "pool_row_bytes": k.num_kv_heads * cache_bytes(k),
+            "kv_heads": k.num_kv_heads,
             "page_size": k.page_size,
             "by_page": Divider.of(k.page_size),
             "last_page": self.arguments.regs.get("num_blocks"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
+from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by a part of this name.
@@ -91,6 +92,7 @@ def signature(
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
+            *counts("partial_lse@0", persistent=persistent),
         ),
         grid=(("items" if ctas == 1 and not persistent else "blocks", 1),),
         block=(threads, 1, 1),

@@ -7,6 +7,7 @@ from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.errors import UnsupportedError
+from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 # Tools find FlashMLA's kernel in a profile by this part of its name.
@@ -86,6 +87,10 @@ def signature(
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
+            *counts(
+                "arrivals@2" if persistent or together else "partial_lse@0",
+                persistent=persistent,
+            ),
         ),
         grid=(("blocks" if persistent else "items", 1),),
         block=(threads, 1, 1),

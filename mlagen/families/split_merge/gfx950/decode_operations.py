@@ -39,6 +39,8 @@ def signature(k: MlaDecodeMergeConfig) -> Signature:
             ("lse_stride", "u32", "value"),
             ("slot_rows", "u32", "value"),
             *((("empty_lse", "u32", "value"),) if k.sink else ()),
+            ("row_count", "rows:lse", "value"),
+            ("slot_count", "rows:partial_lse@0", "value"),
         ),
         grid=(("merges", 1),),
         block=(64 * MERGE_WARPS, 1, 1),

@@ -91,6 +91,8 @@ class MlaDecodeMerge:
                 ("lse_stride", "u32", "value"),
                 *((("slot_rows", "u32", "value"),) if symbol == BLACKWELL else ()),
                 *((("empty_lse", "u32", "value"),) if k.sink else ()),
+                ("row_count", "rows:lse", "value"),
+                ("slot_count", "rows:partial_lse@0", "value"),
             ),
             grid=(("merges", 1),),
             block=(role.warps.stop * 32, 1, 1),
