@@ -47,9 +47,7 @@ class Damaging:
     report: LaunchReport | None = None
     tensors: dict[str, Any] = field(default_factory=dict)
 
-    def launch(
-        self, artifact: Any, *, tensors: Any, scalars: Any, sizes: Any
-    ) -> LaunchReport:
+    def launch(self, artifact: Any, *, tensors: Any, scalars: Any, sizes: Any) -> LaunchReport:
         held, given = {}, {}
         for name, array in tensors.items():
             room = np.full(array.nbytes + 2 * GUARD, PATTERN, np.uint8)

@@ -452,6 +452,17 @@ class MlaDecodeKernel:
                 f"the plan is for blocks of {rows} query rows, the kernel has {self._unit.rows}",
                 hint="kernel.plan(lengths, ..) of this kernel makes one",
             )
+        # Kernels count slots by one tensor: the others must have as many.
+        slots, arrivals = int(plan.partial_lse.shape[0]), plan.arrivals
+        if int(plan.partial_o.shape[0]) < slots or (
+            arrivals is not None and int(arrivals.shape[0]) > 2 * slots
+        ):
+            raise ConfigError(
+                f"the plan's partial_lse has {slots} slots, its partial_o "
+                f"{int(plan.partial_o.shape[0])}, its arrivals "
+                f"{0 if arrivals is None else int(arrivals.shape[0]) // 2}",
+                hint="kernel.plan(lengths, ..) makes them fit each other",
+            )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         shares: dict[str, Any] = {}
         for name in ("shares", "arrivals"):
