@@ -111,8 +111,8 @@ def _built(as_json: bool) -> None:
         print_facts(
             [
                 ("kernel", f"{artifact.kernel} for {artifact.target}, {artifact.proof}"),
-                ("problem", artifact.problem),
-                ("knobs", artifact.knobs),
+                ("problem", artifact.problem or "no fields"),
+                ("knobs", artifact.knobs or "none"),
                 ("schedule", artifact.schedule),
                 ("built", f"{artifact.built}, {readable_bytes(artifact.bytes)}"),
                 ("folder", artifact.directory),

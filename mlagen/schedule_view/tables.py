@@ -18,7 +18,7 @@ def facts(view: ScheduleView) -> list[tuple[str, str]]:
     lines = [
         ("schedule", f"{view.name} for {view.target} ({view.schedule_file})"),
         ("", view.title),
-        ("problem", ", ".join(f"{name}={value}" for name, value in view.problem.items())),
+        ("problem", ", ".join(f"{k}={v}" for k, v in view.problem.items()) or "no fields"),
         ("knobs", ", ".join(f"{name}={value}" for name, value in view.knobs.items()) or "none"),
         ("proof", view.proof.extent()),
         *(("", text) for text in view.proof.reasons),

@@ -119,7 +119,7 @@ class VerifyReport:
         seconds = ", ".join(f"{run.mode} {run.seconds:.2f} s" for run in self.runs)
         return [
             ("kernel", f"{self.kernel} for {self.target}"),
-            ("problem", ", ".join(f"{name}={value}" for name, value in self.problem.items())),
+            ("problem", ", ".join(f"{k}={v}" for k, v in self.problem.items()) or "no fields"),
             ("shape", ", ".join(f"{name} {shown_size(size)}" for name, size in self.sizes.items())),
             ("data", f"{self.data}, seed {self.seed}{numbers}"),
             ("proof", self.proof.verdict()),
