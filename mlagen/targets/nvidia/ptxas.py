@@ -25,6 +25,7 @@ from mlagen.codegen.scratch import scratch
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.extras import install
+from mlagen.targets.nvidia.cubin import CubinFacts, read_cubin
 from mlagen.targets.nvidia.ptxas_messages import Message, explain, parse
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_100a.limits import SM_100A
@@ -51,7 +52,8 @@ def told(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PtxasResult:
-    """A cubin and what `ptxas -v` says of its one kernel. Sizes in bytes."""
+    """A cubin and what `ptxas -v` says of its one kernel. Sizes in bytes. `facts`: what the cubin
+    itself says; None only where no ptxas made it."""
 
     cubin: bytes
     entry: str
@@ -60,6 +62,7 @@ class PtxasResult:
     spill_load_bytes: int
     stack_bytes: int
     messages: tuple[Message, ...]
+    facts: CubinFacts | None = None
 
 
 def ptxas_flags(target: str) -> tuple[str, ...]:
@@ -119,7 +122,8 @@ def assemble_ptx(
                 f"{', '.join(entries)}; one is made at a time"
             )
         cubin = (work / "kernel.cubin").read_bytes()
-    return PtxasResult(cubin, entries[0], messages=messages, **figures)
+    facts = read_cubin(cubin, entries[0])
+    return PtxasResult(cubin, entries[0], messages=messages, facts=facts, **figures)
 
 
 def _figures(said: str) -> dict[str, int]:

@@ -10,7 +10,6 @@ from mlagen.codegen.origin import Generated
 from mlagen.errors import CapacityError, TemplateError, UnsupportedError
 from mlagen.ptx import read_ptx
 from mlagen.ptx.immediates import misfits
-from mlagen.targets.nvidia.cubin import CubinFacts, read_cubin
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
@@ -33,10 +32,12 @@ def check_immediates(made: Generated) -> None:
         raise TemplateError("\n  ".join(shown))
 
 
-def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult) -> CubinFacts:
+def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult) -> None:
     """TemplateError, or CapacityError for memory and barriers, where the cubin asks for something
     else than the schedule, which its manifest will tell."""
-    facts = read_cubin(assembled.cubin, schedule.symbol)
+    facts = assembled.facts
+    if facts is None:
+        return
     name, arguments = schedule.name, schedule.signature.arguments
     if facts.registers != assembled.registers or facts.stack_bytes != assembled.stack_bytes:
         raise TemplateError(
@@ -61,4 +62,3 @@ def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult) -> CubinFact
             f"handed out {schedule.smem.barriers}",
             hint="exchanges of the schedule hand barriers out: s.smem.exchange",
         )
-    return facts
