@@ -23,12 +23,18 @@ def facts(report: Simulation) -> list[tuple[str, str]]:
     """Name and value, one a line: the prediction first."""
     e = report.estimate
     simulated = "all simulated" if e.simulated == e.workgroups else f"{e.simulated} simulated"
+    work: list[tuple[str, str]] = []
+    rate = ""
+    if e.flops:  # of matrix instructions; a norm has none
+        shown = f"{_interval(e.tflops, 1.0)} TFLOP/s ({e.flops / 1e12:.3f} TFLOP)"
+        work = [("matrix work", shown)]
+        rate = f", {e.bound_tflops:.{_digits(e.bound_tflops)}f} TFLOP/s"
     found = [
         ("kernel", report.kernel),
         ("time", f"{_interval(e.seconds, 1e6)} us under load"),
-        ("matrix work", f"{_interval(e.tflops, 1.0)} TFLOP/s ({e.flops / 1e12:.3f} TFLOP)"),
-        ("bound", f"{e.bound_seconds * 1e6:.1f} us, {e.bound_tflops:.{_digits(e.bound_tflops)}f} "
-                  f"TFLOP/s by issue at {report.constants['max_clock']:.2f} GHz: no prediction"),
+        *work,
+        ("lower bound", f"{e.bound_seconds * 1e6:.1f} us: instruction issue at "
+                        f"{report.constants['max_clock']:.2f} GHz{rate}"),
         ("a tile", f"{report.cycles_per_tile:.0f} cycles, matrix units busy for "
                    f"{report.matrix_utilisation:.1%}"),
         ("clock", _clock(report)),

@@ -36,7 +36,7 @@ def test_facts_tables_and_what_was_assumed(mlagen, case: tuple[Path, Path]) -> N
     for part in ("a tile       32 cycles", "matrix units busy for 100.0%", "roles: one wave",
                  "where waves stood longest", "sensitivity", "mfma_port 16",
                  "300 workgroups (3 simulated)", "us under load",
-                 "by issue at 2.40 GHz: no prediction", "2.40 GHz, the maximum, at", "of 1400 W",
+                 "us: instruction issue at 2.40 GHz, ", "2.40 GHz, the maximum, at", "of 1400 W",
                  "assumed: 3 of 300 workgroups"):  # fmt: skip
         assert part in done.out, part
 

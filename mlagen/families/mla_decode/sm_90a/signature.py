@@ -18,7 +18,7 @@ def refuse_chunks(k: MlaDecodeConfig) -> None:
     """UnsupportedError for a mask that there is no kernel for."""
     if k.chunk:
         raise UnsupportedError(
-            f"mask={k.mask}: mla_decode_sm90 has masks whose first key moves with the query",
+            f"mask={k.mask}: mla_decode_sm90 has no chunked masks",
             hint=f"null, causal, sliding_window_causal[{k.chunk}]; mla_decode_gfx950 and "
             "mla_decode_sm100 have chunks",
         )
