@@ -40,8 +40,12 @@ def mla_decode_sm100(k, s):
         pages_on_a_cta_pair(k, s, operations)
         return
     items_of_blocks(s)
-    fed = {"warpgroups": 2, "registers": 96} if operations.converts else {"warps": 1}
-    softmax = s.role("softmax", warpgroups=1, registers=192 if operations.converts else 0)
+    # With scales of Q, several items and pages of several tiles ptxas spills with 192 and 96.
+    most, few = (
+        (176, 104) if s.persistent and k.rope_aware_queries and k.page_size > 64 else (192, 96)
+    )
+    fed = {"warpgroups": 2, "registers": few} if operations.converts else {"warps": 1}
+    softmax = s.role("softmax", warpgroups=1, registers=most if operations.converts else 0)
     feeder = s.role("feeder", **fed)
     math = s.role("math", warps=1, single=True)
 

@@ -26,6 +26,26 @@ def test_a_form_builds_or_is_refused(number):
     assert found.good, found
 
 
+# Forms that ptxas once spilled, or that were refused.
+ROPE_AWARE = {"dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"}
+SEVERAL = {"persistent": 1}
+FOUND = [
+    ("mla_decode_sm90", {"num_heads": 48, "q_len": 2, "page_size": 1}, SEVERAL),
+    ("mla_decode_sm100", {"num_heads": 64, "page_size": 128, **ROPE_AWARE}, SEVERAL),
+    ("mla_decode_sm100", {"num_heads": 64, "page_size": 192, **ROPE_AWARE}, SEVERAL),
+    ("mla_sparse_decode_sm90", {"num_heads": 20, "rows": "v32", "dtype": "fp8_e4m3", "q_len": 2,
+                                "extra": True, "causal": True}, {}),
+    ("mla_sparse_decode_sm90", {"num_heads": 28, "rows": "e4m3_block128", "dtype": "fp8_e4m3"}, {}),
+    ("mla_sparse_prefill_gfx950", {"num_heads": 16, "d_qk": 512, "rows": "model1"}, {}),
+    ("mla_sparse_prefill_sm90", {"num_heads": 64, "d_qk": 512, "rows": "model1"}, {}),
+]  # fmt: skip
+
+
+def test_one_of_the_forms_that_once_did_not_build():
+    kernel, fields, knobs = FOUND[SEED % len(FOUND)]
+    assert judged(Form(kernel, tuple(fields.items()), tuple(knobs.items()))).outcome == "builds"
+
+
 def test_every_field_of_every_problem_has_values():
     assert all(problems(kernel) for kernel in KERNELS)
 
