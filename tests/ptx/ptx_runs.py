@@ -3,7 +3,7 @@ failure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,27 @@ class Map:
         )  # fmt: skip
 
 
+# What launchers count, of which array.
+COUNTS = {
+    "sequence_count": ("cache_lengths", len),
+    "row_count": ("lse", np.size),
+    "item_count": ("items", len),
+}
+
+
+def counted(places: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, int]:
+    """What launchers count for a kernel with these parameters."""
+    found = {
+        name: int(count(arguments[of])) for name, (of, count) in COUNTS.items() if name in places
+    }
+    if "slot_count" in places:
+        parts = "arrivals" in places
+        found["slot_count"] = len(arguments["arrivals"]) // 2 if parts else len(
+            arguments["partial_lse"]
+        )  # fmt: skip
+    return found
+
+
 def run(
     text: str,
     grid: tuple[int, int],
@@ -49,6 +70,7 @@ def run(
     module = read_ptx(text)
     entry = module.entries[0]
     places, _ = parameter_places(entry)
+    arguments = {**counted(places, arguments), **arguments}
     assert set(places) == set(arguments), set(places) ^ set(arguments)
     buffers: dict[int, Buffer] = {}
 
