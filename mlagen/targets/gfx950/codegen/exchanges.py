@@ -7,7 +7,7 @@ each role has code of its own, writer and reader stand in clusters apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlagen.dsl import Access, Operation, Tile, Value
@@ -126,7 +126,7 @@ def require_instructions(op: Operation, does: Exchanged, body: Sequence[Instruct
 class Joints:
     """Puts barriers between writers and readers of exchanges inside of one piece."""
 
-    def __init__(self, schedule: Schedule, does: dict[int, Exchanged]) -> None:
+    def __init__(self, schedule: Schedule, does: Mapping[int, Exchanged]) -> None:
         self.schedule, self.does = schedule, does
         self.open: set[str] = set()  # written in this piece, and no barrier since
 
