@@ -35,8 +35,8 @@ class StreamedRegisters(PrefillState):
         fragment, size = held.form.registers, k.element_bytes
         columns = ([area.columns for area in held.keys], [held.depth])
         for ring, areas, width in zip(rings, columns, (KEY_READ, VALUE_READ), strict=True):
-            rows = [(k.kv_block, count * size) for count in areas]
-            laid_out(ring, rows, waves=k.num_warps // len(rings), width=width)
+            shapes = [(k.kv_block, count * size) for count in areas]
+            laid_out(ring, shapes, waves=k.num_warps // len(rings), width=width)
         self.scores = tiles.taken("S", exactly("registers", k.kv_block // 2, "scores of a tile"))
         self.output, self.queries = (
             tiles.taken(name, exactly("registers", count, "a row's columns")).regs()
