@@ -189,9 +189,21 @@ def forms(problems: Iterable[Form]) -> list[Form]:
 
 
 def drawn(count: int, salt: int) -> list[Form]:
-    """So many problems of each shipped schedule, drawn by `salt`."""
+    """So many problems of each shipped schedule that it has, drawn by `salt`."""
     rng = random.Random(salt)
     by_kernel: dict[str, list[Form]] = {}
     for form in candidates():
         by_kernel.setdefault(form.kernel, []).append(form)
-    return [x for held in by_kernel.values() for x in rng.sample(held, min(count, len(held)))]
+    found = []
+    for held in by_kernel.values():
+        rng.shuffle(held)
+        found += list(itertools.islice(filter(_is_had, held), count))
+    return found
+
+
+def _is_had(form: Form) -> bool:
+    try:
+        form.run()
+    except MlagenError:
+        return False
+    return True

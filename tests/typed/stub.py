@@ -23,7 +23,7 @@ from forms import Form, drawn  # noqa: E402
 from mlagen.codegen.schedules import load, names  # noqa: E402
 from mlagen.errors import MlagenError  # noqa: E402
 
-DRAWN = 30  # problems of each kernel whose knobs are looked at
+DRAWN = 20  # problems of each kernel whose knobs are looked at
 WIDER = ("keys_as_rows", "keys_from", "ctas", "rows")  # knobs that say which table is taken
 CALLABLES = {
     "MhaProblem": "MhaKernel",
