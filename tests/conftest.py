@@ -83,6 +83,7 @@ SAMPLED = {
     "test_mla_sparse_oracles.py": 4,
     "test_matrix_products.py": 4,
     "test_tiles_are_knobs.py": 3,
+    "test_lds_dma_wait.py": 3,
     "test_attacks.py": 12,
     "test_attacks_machine.py": 10,
     "test_attacks_python.py": 3,
