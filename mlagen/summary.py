@@ -33,6 +33,7 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
         ("proof", proof_text(manifest)),
         ("registers", registers_text(manifest)),
         ("memory", memory_text(manifest)),
+        *((("rounds", manifest.rounds),) if manifest.numerics else ()),
         ("made by", tools_text(manifest)),
         ("key", artifact.key),
         *((name, str(directory / file)) for name, file in files.items()),

@@ -80,6 +80,7 @@ SAMPLED = {
     "test_decode_edits.py": 3,
     "test_decode_forms.py": 4,
     "test_mla_sparse_calls.py": 3,
+    "test_head_counts.py": 12,
     "test_mla_sparse_oracles.py": 4,
     "test_matrix_products.py": 4,
     "test_tiles_are_knobs.py": 3,

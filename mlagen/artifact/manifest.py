@@ -275,6 +275,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numerics: tuple[Rounding, ...] = ()  # roundings beside those of inputs, outputs and fp32 sums
     schema: str = SCHEMA
 
+    @property
+    def rounds(self) -> str:
+        """What is rounded besides the output, and to what, on a line; "" where nothing is said."""
+        return ", ".join(f"{one.name} to {one.to}" for one in self.numerics)
+
     def grid_for(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """The grid in workgroups for run-time `sizes`, padded with 1 to three dimensions."""
         blocks = [dim.blocks(sizes) for dim in self.grid]

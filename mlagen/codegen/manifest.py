@@ -15,6 +15,7 @@ from mlagen.artifact import (
     Manifest,
     Proof,
     Resources,
+    Rounding,
     SourceLine,
     TensorMapSpec,
     sha256,
@@ -73,8 +74,15 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
         map=made.map,
         source=tuple(made.source),
         dependent=signature.dependent,
+        numerics=_roundings(schedule),
     )
     return Artifact(manifest, made.code, made.text)
+
+
+def _roundings(schedule: ScheduleBase) -> tuple[Rounding, ...]:
+    """What the kernel rounds, where its problem says so: a family's does."""
+    says = getattr(schedule.problem, "roundings", None)
+    return tuple(says(schedule.target.name, schedule.knobs)) if says else ()
 
 
 def header(schedule: ScheduleBase) -> dict[str, str]:

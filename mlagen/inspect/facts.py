@@ -17,6 +17,7 @@ def artifact_facts(artifact: Artifact) -> tuple[tuple[str, str], ...]:
         *((f"tool {name}", version) for name, version in sorted(manifest.tools.items())),
         ("flags", " ".join(manifest.flags)),
         ("proof", manifest.proof.extent()),
+        *((("rounds", manifest.rounds),) if manifest.numerics else ()),
         ("key", artifact.key),
     )
 

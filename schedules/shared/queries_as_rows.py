@@ -12,56 +12,14 @@ and stores them in both blocks.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.scaled_halves import has_scaled_halves
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
+from mlagen.schedules.shared.scaled_halves import scaled_halves
 
 
-@schedule(problem=LatentProblem, target="sm_90a")
-def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False, apart=False):
-    """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
-    None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
-    the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
-    registers that pieces have fewer columns. `apart`: or that they are fetched one by one."""
-    blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
-        stored and k.num_heads > 64
-    ) else 1  # fmt: skip
-    s.cta_cluster(blocks)
-    shared = blocks > 1
-    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
-    # rows for one of the two places only.
-    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
-    if shared:
-        widths = (2,) if narrow else (4, 2)
-    else:
-        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
-    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
-    tight = stored and (shared or stored.scales == "key")
-    refill = s.choice("left_refill", *(("early",) if tight else ("early", "late")),
-                      comment="before the left one stores its P, or after it")  # fmt: skip
-    many, more, few = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
-    left = s.role("left", warpgroups=1, registers=many)
-    right = s.role("right", warpgroups=1, registers=more)
-    feeder = s.role("feeder", warpgroups=1, registers=few)
-
-    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
-        for n in range(k.d_qk // 64):
-            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
-
-    s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v")
-    s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
-    s.named("p", ".b32", 16, "P as bf16, operand A of P V")
-    s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
-                        gathered=not stored)  # fmt: skip
-    d = operations(k, s, left, right, feeder, knobs)
-
-    for role in (left, right):
-        with prologue(role):
-            d.setup(role)
-        with each_item(role):
-            d.begin(role)
-            d.clear()
-
+def bf16_halves(d, left, right, refill):
+    """The loops and ends of the two math warpgroups over rows that are bf16 in SMEM."""
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
@@ -111,6 +69,69 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
         d.finish(d.sum_left, right)
         d.sync_sums(right)
 
+
+@schedule(problem=LatentProblem, target="sm_90a")
+def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False, apart=False):
+    """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
+    None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
+    the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
+    registers that pieces have fewer columns. `apart`: or that they are fetched one by one. With
+    scales=sums no number of a row is rounded, which takes longer."""
+    blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
+        stored and k.num_heads > 64
+    ) else 1  # fmt: skip
+    s.cta_cluster(blocks)
+    shared = blocks > 1
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
+    # rows for one of the two places only.
+    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
+    if shared:
+        widths = (2,) if narrow else (4, 2)
+    else:
+        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
+    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
+    tight = stored and (shared or stored.scales == "key")
+    # Alone, a block with positions, several tokens or a query after another spills with sums.
+    alone = getattr(k, "causal", True) or k.q_len > 1
+    able = not narrow and (shared or not alone)
+    scales = s.choice("scales", *(("numbers", "sums") if able else ("numbers",)),
+                      comment="what scales of columns multiply") if (
+        has_scaled_halves(stored)
+    ) else "numbers"  # fmt: skip
+    sums = scales == "sums"
+    whens = ("late",) if sums else ("early",) if tight else ("early", "late")
+    refill = s.choice("left_refill", *whens,
+                      comment="before the left one stores its P, or after it")  # fmt: skip
+    fed = (208, 216, 80) if sums else (224, 208, 72)
+    many, more, few = fed if stored else (224, 232, 48) if persistent else (232, 224, 48)
+    left = s.role("left", warpgroups=1, registers=many)
+    right = s.role("right", warpgroups=1, registers=more)
+    feeder = s.role("feeder", warpgroups=1, registers=few)
+
+    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
+        for n in range(k.d_qk // 64):
+            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
+
+    s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v")
+    s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
+    s.named("p", ".b32", 16, "P as bf16, operand A of P V")
+    s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
+    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
+                        gathered=not stored, sums=sums)  # fmt: skip
+    d = operations(k, s, left, right, feeder, knobs)
+
+    for role in (left, right):
+        with prologue(role):
+            d.setup(role)
+        with each_item(role):
+            d.begin(role)
+            d.clear()
+
+    if sums:
+        scaled_halves(d, left, right)
+    else:
+        bf16_halves(d, left, right, refill)
+
     with prologue(feeder):
         d.setup(feeder)
     with each_item(feeder):
@@ -130,8 +151,9 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             d.look_up(i + 3)
     elif boxes == 4:  # a whole tile is on its way
         for i in tiles(feeder, step=2):
+            d.publish(i, when=sums)
             d.feed(d.left, i, 0)
-            d.publish(i)
+            d.publish(i, when=not sums)
             d.fetch(d.last, i, 0)
             d.find_rows(i + 1)
             d.look_up(i + 2)
@@ -141,8 +163,9 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             d.feed(d.last, i + 1, 1)
             d.fetch(d.middle, i + 1, 2)
             d.fetch(d.left, i + 1, 0)
+            d.publish(i + 1, when=sums)
             d.feed(d.middle, i + 1, 2)
-            d.publish(i + 1)
+            d.publish(i + 1, when=not sums)
             d.feed(d.left, i + 1, 0)
             d.find_rows(i + 2)
             d.look_up(i + 3)
@@ -158,9 +181,10 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             for at in range(0, len(pieces), together):
                 group = range(at, at + together)
                 for n in group:
+                    d.publish(pieces[n][1], when=sums and pieces[n] in first)
                     d.feed(*pieces[n], n % 2)
                     if pieces[n] in first:
-                        d.publish(pieces[n][1])
+                        d.publish(pieces[n][1], when=not sums)
                         if not shared:
                             d.look_up(pieces[n][1] + 1)
                 for n in group:

@@ -110,11 +110,12 @@ def passes(kernel: Any, inputs: MlaSparseInputs, found: Found, heads: Any = None
     assert not wrong, wrong
 
 
-def reference(inputs: MlaSparseInputs) -> Any:
-    """O in fp64 on the GPU, [queries, heads, 512]; numbers with a scale of columns are what they
-    are as bf16, with which kernels compute."""
+def reference(inputs: MlaSparseInputs, kernel: Any) -> Any:
+    """O in fp64 on the GPU, [queries, heads, 512]. Numbers with a scale of columns are what they
+    are as bf16, where the kernel rounds them."""
     import torch
 
+    order = order_of(kernel.artifact)
     caches: dict[str, tuple[int, Any]] = {}
     lists = []
     for entry, token in np.ndindex(inputs.batch, inputs.tokens):
@@ -130,7 +131,8 @@ def reference(inputs: MlaSparseInputs) -> Any:
     for first, pool in caches.values():
         rows = named[(named >= first) & (named < first + pool.rows)]
         numbers = pool.numbers((rows - first).astype(np.int64))
-        whole[rows] = numbers.bf16 * numbers.scales[:, None]
+        used = numbers.exact if order.scaled_columns else numbers.bf16
+        whole[rows] = used * numbers.scales[:, None]
     whole *= inputs.kv_scale
     most = max(1, *(len(own) for own in lists))
     padded = np.full((len(lists), most), -1)

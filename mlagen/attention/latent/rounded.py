@@ -35,6 +35,7 @@ the same numbers within these errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.cut_sums import cut_columns, largest_terms
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.scaled_columns import scaled_groups
+from mlagen.attention.latent.scaled_powers import of_quotients, weighed_groups
 from mlagen.attention.latent.walk import (
     Ints,
     Keys,
@@ -98,7 +100,10 @@ def _output(
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
     rounding = Weights.of(walk, keys, order)
-    if keys.of_columns is not None:
+    if keys.of_columns is not None and order.powers:
+        eta = eta + of_quotients(keys.of_columns, order)
+        acc, off = _weighed(walk, (of_base, of_carried), (p, eta), keys.of_columns, v, order)
+    elif keys.of_columns is not None:
         acc, off = _groups(walk, of_carried, (p, eta + U_FP32), keys.of_columns, v, order)
     elif order.kept:
         acc, off = _cut_sums(walk, rounding, rounding.rounded(p, eta), v, order)
@@ -121,6 +126,27 @@ def _output(
     return output, np.where(reach[:, None] > 0, bound + flushed, 0.0)
 
 
+def _weighed(
+    walk: Walk,
+    of_moves: tuple[Floats, Floats],
+    p: tuple[Floats, Floats],
+    scales: Floats,
+    v: Floats,
+    order: Order,
+) -> tuple[Floats, Floats]:
+    """The same where P is multiplied by what is left of `scales` [keys, groups] of columns, which
+    are `order.late_columns` or not. `p`: unrounded P and the error of its product with one."""
+    parts = []
+    for first, numbers, left in weighed_groups(v, scales, order):
+        own = np.zeros(walk.tiles * order.tile)
+        own[: len(left)] = left
+        weighed = p[0] * own.reshape(walk.tiles, order.tile)
+        late = replace(order, late_columns=0 if first >= order.late_columns else D_V)
+        parts.append(_halves(walk, of_moves, (weighed, p[1]), Weights(), numbers, late))
+    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+    return acc, off
+
+
 def _halves(
     walk: Walk,
     of_moves: tuple[Floats, Floats],
@@ -137,7 +163,7 @@ def _halves(
         _accumulated(walk.carried, of_carried, rounding.rounded(*p), v[:, :late],
                      range(walk.tiles), order),
     ]  # fmt: skip
-    if late < D_V:
+    if late < v.shape[1]:
         swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
         carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, *p)
         stored = rounding.rounded(late_p, late_eta)

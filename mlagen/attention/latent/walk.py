@@ -19,6 +19,7 @@ from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
 from mlagen.attention.latent.cut_sums import cut_products
 from mlagen.attention.latent.order import LEAST_POWER, Order
 from mlagen.attention.latent.scaled_columns import lifted_error, scaled_score_error
+from mlagen.attention.latent.scaled_powers import powers_score_error
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
 Bools = npt.NDArray[np.bool_]
@@ -197,6 +198,8 @@ def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats,
     if order.kept:
         kept = cut_products(rows.q, keys.stored, order.depth, order.kept) * keys.scales
         return (kept, np.zeros(kept.shape)) if cut else (products, np.abs(kept - products))
+    if order.powers:
+        return products, powers_score_error(rows.q, keys.stored, order)
     if keys.of_columns is not None:
         return products, scaled_score_error(rows.q, keys.stored, order)
     errors = np.empty(products.shape)

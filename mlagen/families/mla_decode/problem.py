@@ -14,9 +14,11 @@ The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from mlagen.artifact.manifest import Rounding
 from mlagen.attention.masks import (
     CAUSAL,
     LEGAL_MASKS,
@@ -25,6 +27,7 @@ from mlagen.attention.masks import (
     SlidingWindowCausal,
 )
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.orders import roundings_for
 from mlagen.problem.fields import Fields, integer, listed, told
 
 D_QK, D_V = 576, 512
@@ -165,6 +168,10 @@ class MlaDecodeConfig(Fields):
                 hint="products of e4m3 are of dtype=fp8_e4m3 and cache_dtype=fp8_e4m3: columns of "
                 "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
+
+    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+        """What a kernel for it rounds, as its manifest states it."""
+        return roundings_for(target, asdict(self), knobs)
 
     @classmethod
     def example(cls) -> MlaDecodeConfig:

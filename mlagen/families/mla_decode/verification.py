@@ -16,21 +16,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact, Manifest
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.order import (
-    BY_WAVES,
-    BY_WAVES_64,
-    BY_WIDE_WAVES,
-    BY_WIDE_WAVES_64,
-    E4M3_BY_WAVES,
-    HOPPER_E4M3,
-    KEYS_AS_F16,
-    KEYS_AS_ROWS,
-    OF_E4M3,
-    SCORES_OF_F16,
-    SEESAW,
-    SELDOM_MOVED,
-    Order,
-)
+from mlagen.attention.latent.order import SEESAW, Order
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
@@ -38,6 +24,7 @@ from mlagen.families.mla_decode.aiter_run import run_aiter
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.orders import order_for
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.ragged import Ragged
@@ -55,10 +42,6 @@ from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
 Array = npt.NDArray[Any]
-NVIDIA_ORDERS = {"sm_90a": SEESAW, "sm_100a": SELDOM_MOVED}
-# Few query rows on Hopper over these caches, whose keys become what products are of in registers.
-FROM_REGISTERS = {"fp8_e4m3": KEYS_AS_F16, "fp8_rope_aware": SCORES_OF_F16}
-ORDERS_OF_E4M3 = {"sm_90a": HOPPER_E4M3, "sm_100a": OF_E4M3, "gfx950": E4M3_BY_WAVES}
 ONE_TILE = 10  # items of one tile, for two blocks
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 
@@ -66,18 +49,7 @@ UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
     manifest = artifact.manifest
-    if manifest.problem.get("compute") == "fp8":
-        return ORDERS_OF_E4M3[manifest.target]
-    if manifest.target != "gfx950":
-        if not manifest.knobs.get("keys_as_rows"):
-            return NVIDIA_ORDERS[manifest.target]
-        if manifest.knobs.get("keys_from") != "registers":
-            return KEYS_AS_ROWS
-        return FROM_REGISTERS[str(manifest.problem["cache_dtype"])]
-    wide, stored = manifest.knobs["rows"] == 32, manifest.problem["cache_dtype"] != "bf16"
-    if wide:
-        return BY_WIDE_WAVES_64 if stored else BY_WIDE_WAVES
-    return BY_WAVES_64 if stored else BY_WAVES
+    return order_for(manifest.target, manifest.problem, manifest.knobs)
 
 
 def takes_items(manifest: Manifest) -> bool:

@@ -13,9 +13,11 @@ are seen by all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.order import D_V
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.checks import (
@@ -28,6 +30,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
+from mlagen.families.mla_sparse.orders import roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
 
@@ -83,6 +86,10 @@ class MlaSparseDecodeConfig(Products, Fields):
     def lists(self) -> tuple[int, ...]:
         """Extents between batch and topk of the lists: one a token, or one a sequence."""
         return () if self.shared_list else (self.q_len,)
+
+    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+        """What a kernel for it rounds, as its manifest states it."""
+        return roundings_for(target, asdict(self), knobs)
 
     @classmethod
     def example(cls) -> MlaSparseDecodeConfig:

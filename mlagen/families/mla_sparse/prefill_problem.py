@@ -12,9 +12,11 @@ natural units, without the sink. A row without keys has O = 0, and -inf in both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.order import D_V
 from mlagen.families.mla_sparse.checks import (
     COMPUTE,
@@ -26,6 +28,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
+from mlagen.families.mla_sparse.orders import roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
@@ -60,6 +63,10 @@ class MlaSparsePrefillConfig(Products, Fields):
     def row_format(self) -> RowFormat:
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
+
+    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+        """What a kernel for it rounds, as its manifest states it."""
+        return roundings_for(target, asdict(self), knobs)
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:

@@ -14,17 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.order import (
-    BY_WAVES,
-    BY_WIDE_WAVES,
-    D_V,
-    KEYS_AS_ROWS,
-    OF_E4M3,
-    SEESAW,
-    SELDOM_MOVED,
-    Order,
-    keys_in_registers,
-)
+from mlagen.attention.latent.order import D_V, SEESAW, Order
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.unit import cannot_put_together, puts_together, unit_of
@@ -41,11 +31,11 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
 )
+from mlagen.families.mla_sparse.orders import order_for
 from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.rows import row_format
 from mlagen.families.mla_sparse.splits import check_together, groups_of
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
@@ -73,15 +63,8 @@ GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes."""
-    if artifact.manifest.target == "gfx950":
-        return BY_WIDE_WAVES if artifact.manifest.knobs["rows"] == 32 else BY_WAVES
-    if artifact.manifest.knobs.get("keys_from") == "registers":
-        problem, sums = artifact.manifest.problem, artifact.manifest.knobs["scales"] == "sums"
-        block = row_format(problem["rows"], problem["d_qk"]).block
-        return keys_in_registers(problem["d_qk"], block if sums else 0)
-    if artifact.manifest.target == "sm_100a":  # one thread issues all products
-        return OF_E4M3 if artifact.manifest.problem.get("compute") == "fp8" else SELDOM_MOVED
-    return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
+    manifest = artifact.manifest
+    return order_for(manifest.target, manifest.problem, manifest.knobs)
 
 
 @dataclass(frozen=True, eq=False)

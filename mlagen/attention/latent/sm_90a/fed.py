@@ -188,8 +188,11 @@ class FedSeesaw(Seesaw):
                 index=tile.offset % SLOTS, uses=tuple(Value(f"room {n}") for n in held),
             ))  # fmt: skip
 
-    def publish(self, tile: Tile) -> None:
-        """Store which keys of `tile` count, and their scales, for the one that has its scores."""
+    def publish(self, tile: Tile, *, when: bool = True) -> None:
+        """Store which keys of `tile` count, and their scales, for the one that has its scores.
+        `when`: here, or elsewhere."""
+        if not when:
+            return
         rooms = [rooms[tile.offset % SLOTS] for rooms in (self.counts, self.row_scales) if rooms]
         self._record("publish", tile, rooms=rooms, list=self._list(tile),
                      defines=tuple(Value(room.name, tile) for room in rooms))  # fmt: skip

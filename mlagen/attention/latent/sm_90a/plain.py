@@ -142,3 +142,59 @@ def plain_order(
         ),
         hints=HINTS,
     )  # fmt: skip
+
+
+def weighed_order(
+    a: str,
+    b: str,
+    feeder: str,
+    halves: Sequence[Sequence[str]],
+    last: str,
+    scores: Sequence[Sequence[str]],
+    *,
+    queries: str,
+) -> PipelineOrder:
+    """The order of a kernel with a P for each group of columns that share a scale. `a`, `b`: the
+    left and the right role; `halves`: the pipelines that they fetch; `last`: the one of columns
+    that are no values, which both give back; `scores`: what scores of even and odd tiles are."""
+
+    def both(*keys: str) -> tuple[Part, ...]:
+        return (*by(a, *keys), *by(b, *keys))
+
+    fed = [Fetched(role, tuple(half), {}) for role, half in zip((a, b), halves, strict=True)]
+    return PipelineOrder(
+        before=(*both("setup"), *by(feeder, "setup")),
+        item=both("clear"),
+        step=2,
+        tiles=(
+            *by(a, queries, tile=EVEN),
+            *(part for tile in TILES for part in _feed(feeder, fed, tile, "feed")),
+            # softmax of the even tile, and its products
+            *by(a, *scores[EVEN], tile=EVEN),
+            *by(a, "row_maximum", "running_maximum M left, fresh", tile=EVEN),
+            *by(a, "rescale", "exponent", "weigh P 0", "pv P, 0", "weigh P 1",
+                 "pv P, 1", tile=EVEN),
+            # softmax of the odd tile, after the even one's maximum, and its products
+            *by(b, *scores[ODD], tile=ODD),
+            *by(b, "take_left_maximum", tile=EVEN),
+            *by(b, "row_maximum", "running_maximum M right", "exponent", tile=ODD),
+            *by(b, "rescale", tile=EVEN),
+            *by(b, "weigh P right", "weigh P 0", "pv P, 2", "weigh P 1",
+                 "pv P, 3", tile=ODD),
+            # each one's products with the other's P
+            *by(a, "take_right_maximum", tile=ODD),
+            *by(a, "weigh P left", tile=EVEN),
+            *by(a, "rescale", "pv P right, 0", "pv P right 2, 1", tile=ODD),
+            *by(a, "weigh P left 2", tile=EVEN),
+            *by(b, "pv P left, 2", "pv P left 2, 3", tile=EVEN),
+            *(part for half in fed for tile in TILES
+              for part in by(half.role, *(f"release {name}" for name in half.names), tile=tile)),
+            *(part for tile in TILES for part in by(a, f"release {last}", tile=tile)),
+        ),
+        after=(
+            *by(a, "store_sum l left"),
+            *by(b, "store_sum l right", "finish l left"),
+            *by(a, "finish l right"),
+        ),
+        hints=HINTS,
+    )  # fmt: skip

@@ -57,7 +57,8 @@ class SeesawKnobs:
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
     one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
-    `gathered`: a third warpgroup fetches listed rows, for both halves."""
+    `gathered`: a third warpgroup fetches listed rows, for both halves. `sums`: scales of columns
+    multiply sums, not numbers."""
 
     boxes: int
     held: int
@@ -67,6 +68,7 @@ class SeesawKnobs:
     persistent: bool = False
     feeders: int = 0
     gathered: bool = False
+    sums: bool = False
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}

@@ -9,6 +9,7 @@ from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
+from mlagen.attention.latent.sm_90a.scaled_halves import ScaledHalves
 from mlagen.attention.latent.sm_90a.scaled_sums import OWN_TEMPLATES
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.sm_90a.whole_rows import OWN_TEMPLATES as OF_WHOLE_ROWS
@@ -54,6 +55,7 @@ FOUND = (
 BY_FEEDER = {
     **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
+    **{name: f"scaled_halves/{name}.ptx.j2" for name in ("scale_scores", "weigh")},
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 BY_HELD_KEYS = {
@@ -228,7 +230,8 @@ def _seesaw(
     form: Form,
 ) -> Seesaw:
     if form.stored:
-        return FedSeesaw(_listed(k), s, left, right, feeder, knobs, form)
+        kind = ScaledHalves if knobs.sums else FedSeesaw
+        return kind(_listed(k), s, left, right, feeder, knobs, form)
     return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
 
 

@@ -277,18 +277,24 @@ class Smem:
         return "from leader"
 
     def exchange(
-        self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
+        self,
+        name: str,
+        size: int,
+        *,
+        producer: str,
+        consumer: str,
+        over: TmaTile | Exchange | None = None,
     ) -> Exchange:
         """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
-        resident tile that is no longer needed by then, which the proof checks."""
+        tile, or of another exchange, that is no longer needed by then, which the proof checks."""
         if over is None:
             base = self._next(SWIZZLE_ALIGN if size >= SWIZZLE_ALIGN else VECTOR)
             self._claim(name, base, size)
         else:
-            if size > over.bytes * over.slots:
+            most = over.bytes * (over.slots if isinstance(over, TmaTile) else 1)
+            if size > most:
                 raise CapacityError(
-                    f"exchange {name!r}: {size} bytes over {over.name!r}, which has "
-                    f"{over.bytes * over.slots}"
+                    f"exchange {name!r}: {size} bytes over {over.name!r}, which has {most}"
                 )
             base = over.base
             self._claim(name, base, 0)

@@ -1,0 +1,47 @@
+"""Which order a kernel of sparse MLA computes in, and what it rounds: of its problem, target and
+knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlagen.artifact.manifest import Rounding
+from mlagen.attention.latent.numerics import roundings
+from mlagen.attention.latent.order import (
+    BY_WAVES,
+    BY_WIDE_WAVES,
+    KEYS_AS_ROWS,
+    OF_E4M3,
+    SEESAW,
+    SEESAW_OF_SUMS,
+    SELDOM_MOVED,
+    Order,
+    keys_in_registers,
+)
+from mlagen.families.mla_sparse.rows import row_format
+
+
+def order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
+    """The order of a kernel for `target`; fields and knobs by name."""
+    if target == "gfx950":
+        return BY_WIDE_WAVES if knobs["rows"] == 32 else BY_WAVES
+    sums = knobs.get("scales") == "sums"
+    if knobs.get("keys_from") == "registers":
+        block = row_format(problem["rows"], problem["d_qk"]).block
+        return keys_in_registers(problem["d_qk"], block if sums else 0)
+    if target == "sm_100a":  # one thread issues all products
+        return OF_E4M3 if problem.get("compute") == "fp8" else SELDOM_MOVED
+    if knobs.get("keys_as_rows"):
+        return KEYS_AS_ROWS
+    return SEESAW_OF_SUMS if sums else SEESAW
+
+
+def roundings_for(
+    target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]
+) -> tuple[Rounding, ...]:
+    """What such a kernel rounds, but for what all kernels do: O to bf16, and sums in fp32."""
+    row = row_format(problem["rows"], problem["d_qk"])
+    return roundings(
+        order_for(target, problem, knobs), blocks=row.block > 0, exact_blocks=row.paged_scales
+    )

@@ -1,0 +1,125 @@
+"""Numbers of heads change no result over peaked data, by more than what manifests state
+(`test_stated_roundings.py`) can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sparse_calls import artifact, given
+
+from mlagen.attention.latent.order import SEESAW, SEESAW_OF_SUMS
+from mlagen.families.mla_decode.exact import exact as exact_decode
+from mlagen.families.mla_decode.kernel import decode_kernel
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.verification import order_of as order_of_decode
+from mlagen.families.mla_sparse.exact import exact
+from mlagen.families.mla_sparse.kernel import sparse_kernel
+from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
+from mlagen.families.mla_sparse.rows import FORMATS
+from mlagen.families.mla_sparse.verification import order_of
+from mlagen.problem.formats import U_BF16
+from mlagen.request import build_artifact
+
+TARGETS = ("sm90", "sm100", "gfx950")
+SHARED = 8  # heads that are the same ones in all calls
+
+
+def built(name: str, fields: Any, **knobs: Any) -> Any:
+    if name.endswith("gfx950"):
+        return build_artifact(name, dict(fields), knobs)
+    return artifact(name, fields, **knobs)
+
+
+def sparse(which: str, target: str, heads: int, rows: str, **knobs: Any) -> Any:
+    fields = {"num_heads": heads, "rows": rows, "d_qk": FORMATS[rows].widths[0]}
+    name = f"mla_sparse_{which}_{target}"
+    return sparse_kernel(built(name, fields, **knobs), build=lambda merge, own: built(merge, own))
+
+
+def peaked(which: str, config: Any) -> Any:
+    """A call whose scores are hundreds apart, of which the first heads are the same ones whatever
+    their number."""
+    make = mla_sparse_prefill_inputs if which == "prefill" else mla_sparse_decode_inputs
+    one = replace(config, num_heads=SHARED)
+    shape: dict[str, Any] = {"rows": 1} if which == "prefill" else {"batch": 1}
+    inputs = make(one, topk=150, cache_rows=256, data="peaked", seed=3, **shape)
+    more = -(-config.num_heads // SHARED)
+    q = np.concatenate([inputs.q] * more, axis=-2)[..., : config.num_heads, :]
+    return replace(inputs, config=config, q=q)
+
+
+def holds(o: Any, values: Any, bounds: Any, times: float = 1.0) -> bool:
+    """Whether bf16 numbers are within bounds."""
+    return bool((np.abs(o - values) <= times * bounds + U_BF16 * (np.abs(values) + bounds)).all())
+
+
+def answer(which: str, made: Any) -> tuple[Any, Any, Any]:
+    """O of the shared heads, and what the exact oracle says of them, with its bound."""
+    inputs = peaked(which, made.config)
+    more = {} if which == "prefill" else {"splits": 1}
+    o = np.asarray(made(**given(inputs), **more)[0]).astype(np.float64)
+    heads = list(range(SHARED))
+    expected = exact(inputs, heads=heads, order=order_of(made.artifact)).output
+    o = o.reshape((*expected.values.shape[:2], made.config.num_heads, -1))[:, :, :SHARED]
+    return o, expected.values, expected.bounds
+
+
+CASES = [
+    (which, target, rows)
+    for which in ("prefill", "decode") for target in TARGETS for rows in FORMATS
+    if which == "decode" or not FORMATS[rows].paged_scales
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("which", "target", "rows"), CASES)
+def test_heads_change_no_result(which: str, target: str, rows: str) -> None:
+    """Peaked scores: two numbers of heads are apart by no more than what both state."""
+    few, many = (answer(which, sparse(which, target, n, rows)) for n in (8, 64))
+    for answered in (few, many):
+        assert holds(*answered)
+    assert holds(few[0], many[0], few[2] + many[2])
+
+
+@pytest.mark.parametrize("heads", [64, 128])
+def test_sums_round_no_row(heads: int) -> None:
+    """With scales=sums the bound has no rounding of rows, and what rounds them exceeds it."""
+    o, values, bound = answer("decode", sparse("decode", "sm90", heads, "v32", scales="sums"))
+    assert holds(o, values, bound)
+    if heads > 64:
+        return
+    made = sparse("decode", "sm90", heads, "v32")
+    assert order_of(made.artifact) is SEESAW
+    other, _, _ = answer("decode", made)
+    inputs = peaked("decode", made.config)
+    own = exact(inputs, heads=list(range(SHARED)), order=SEESAW_OF_SUMS).output
+    assert not holds(other, own.values, own.bounds, 4.0)
+
+
+@pytest.mark.parametrize("cache", ["fp8_e4m3", "fp8_rope_aware"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_heads_change_no_decode(target: str, cache: str) -> None:
+    found = []
+    for heads in (8, 64):
+        fields = {"num_heads": heads, "cache_dtype": cache}
+        made = decode_kernel(
+            built(f"mla_decode_{target}", fields), build=lambda merge, own: built(merge, own)
+        )
+        one = replace(made.config, num_heads=SHARED)
+        inputs = mla_decode_inputs(one, lengths=[150], data="randn", seed=5, scale=8 * 576**-0.5)
+        q = np.concatenate([inputs.q] * (heads // SHARED), axis=-2)
+        inputs = replace(inputs, config=made.config, q=q)
+        o, _ = made(
+            inputs.q, inputs.cache, inputs.block_table, inputs.cache_lengths, scale=inputs.scale,
+            **{n: getattr(inputs, n) for n in ("kv_scale", "kv_scales")
+               if getattr(inputs, n, None) is not None},
+        )  # fmt: skip
+        order = order_of_decode(made.artifact)
+        expected = exact_decode(inputs, heads=list(range(SHARED)), order=order).output
+        own = np.asarray(o).astype(np.float64)[:, :, :SHARED]
+        assert holds(own, expected.values, expected.bounds)
+        found.append((own, expected.bounds))
+    (few, of_few), (many, of_many) = found
+    assert holds(few, many, of_few + of_many)

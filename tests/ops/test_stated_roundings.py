@@ -1,0 +1,59 @@
+"""What manifests state that kernels round: the same for all numbers of heads of a problem,
+or what is in the table `OTHERWISE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlagen.families.mla_sparse.rows import FORMATS
+from mlagen.request import checked
+
+HEADS = (8, 16, 24, 32, 40, 64, 128)
+TARGETS = ("sm90", "sm100", "gfx950")
+# Up to how many heads keys come from registers on Hopper, what their kernels state, and what those
+# of more heads do in its place.
+OTHERWISE = {
+    ("sparse", "sm90", "v32"): (16, "Q to f16, P to f16", "rows to bf16, P to bf16"),
+    ("decode", "sm90", "fp8_e4m3"): (32, "Q to f16, P to f16", "P to bf16"),
+    ("decode", "sm90", "fp8_rope_aware"): (32, "Q to f16, P to bf16", "P to bf16"),
+}
+
+
+def stated(name: str, **fields: Any) -> str:
+    """What the manifest of a kernel states, without making one."""
+    schedule, problem, _ = checked(name, fields, {})
+    made = schedule.build(problem, {})
+    return ", ".join(
+        f"{one.name} to {one.to}" for one in problem.roundings(made.target.name, made.knobs)
+        if one.name != "M"
+    )  # fmt: skip
+
+
+def agree(found: dict[int, str], *form: str) -> None:
+    """Holds what is stated by number of heads against the table."""
+    if form not in OTHERWISE:
+        assert len(set(found.values())) == 1, found
+        return
+    most, few, more = OTHERWISE[form]
+    assert found == {heads: few if heads <= most else more for heads in found}
+
+
+@pytest.mark.parametrize("rows", FORMATS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("which", ["prefill", "decode"])
+def test_sparse_kernels_state_the_same(which: str, target: str, rows: str) -> None:
+    if which == "prefill" and FORMATS[rows].paged_scales:
+        pytest.skip("prefill of this format is not on all targets")
+    fields = {"rows": rows, "d_qk": FORMATS[rows].widths[0]}
+    name = f"mla_sparse_{which}_{target}"
+    agree({n: stated(name, num_heads=n, **fields) for n in HEADS}, "sparse", target, rows)
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8_e4m3", "fp8_rope_aware"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_decode_kernels_state_the_same(target: str, cache: str) -> None:
+    name = "mla_decode_gfx950" if target == "gfx950" else f"mla_decode_{target}"
+    found = {n: stated(name, num_heads=n, cache_dtype=cache) for n in HEADS}
+    agree(found, "decode", target, cache)
