@@ -93,6 +93,13 @@ def _from_file(path: Path, wanted: str, target: str | None) -> ScheduleFunction:
     if not exists(path) or path.is_dir():
         raise MissingError(f"schedule file {path} does not exist")
     path = path.resolve()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the name of schedule file {str(path)!a} is no UTF-8, which manifests are",
+            hint="give the file another name",
+        ) from None
     key = path, read_file(path)
     if key not in _loaded:
         _loaded[key] = _execute(path)
