@@ -317,7 +317,7 @@ def test_112_names(here: Path, name: str, more: tuple[str, ...]) -> None:
 def test_112_a_path_of_6000_characters(here: Path) -> None:
     for command in (("inspect", "./" + "x" * 6000), (*BUILD, "-o", "x" * 6000)):
         code, said = called(here, *command)
-        assert code == 5 and "File name too long" in said
+        assert code == 5 and ("File name too long" in said or "nothing at" in said)
 
 
 # ---- 113 to 117: caches, stores, evil modules ---------------------------------------------------
