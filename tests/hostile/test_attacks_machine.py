@@ -116,6 +116,12 @@ def test_99_a_build_is_killed(here: Path, moment: int) -> None:
     assert list((here / "tmp").iterdir()) == []
 
 
+slow = pytest.mark.skipif(
+    "MLAGEN_ACCEPTANCE" not in os.environ, reason="takes half a minute; MLAGEN_ACCEPTANCE=1 runs it"
+)
+
+
+@slow
 @pytest.mark.parametrize("delay", [1.0, 2.5, 4.0, 6.0, 8.0, 10.0])
 def test_100_an_emulator_is_killed_while_it_compiles(here: Path, delay: float) -> None:
     code = ("emulate", "k.co", "--launch", "launch.toml")
@@ -131,6 +137,7 @@ TUNE = ("tune", GEMM, "--target", "gfx950", "--shape", "m=64", "--shape", "n=64"
         "--trials", "2", "--jobs", "1")  # fmt: skip
 
 
+@slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_101_a_search_is_ended(here: Path, number: signal.Signals) -> None:
     heard = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
