@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import Any, ClassVar
 
-from numba.core.caching import FunctionCache, NullCache  # type: ignore[import-untyped]
+from numba.core.caching import FunctionCache, NullCache
 
 LOG = logging.getLogger(__name__)
 NO_FOLDER = (
@@ -33,7 +33,7 @@ def keep(made: Any, what: str) -> Any:
     return made
 
 
-class _Careful(FunctionCache):  # type: ignore[misc]
+class _Careful(FunctionCache):
     """Code that cannot be read is compiled again and replaced; what cannot be written is left."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -52,7 +52,7 @@ class _Careful(FunctionCache):  # type: ignore[misc]
             LOG.info("compiled code is not kept for later runs: %s", error)
 
 
-class _Unkept(NullCache):  # type: ignore[misc]
+class _Unkept(NullCache):
     """No cache, which is said once of each `what`, when it is compiled."""
 
     said: ClassVar[set[str]] = set()
