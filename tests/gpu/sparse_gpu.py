@@ -24,8 +24,10 @@ AT_ONCE = 1 << 26  # numbers of gathered rows
 
 
 @cache
-def artifact(name: str, given: tuple[tuple[str, Any], ...]) -> Any:
-    return build_artifact(name, dict(given), {})
+def artifact(
+    name: str, given: tuple[tuple[str, Any], ...], knobs: tuple[tuple[str, Any], ...] = ()
+) -> Any:
+    return build_artifact(name, dict(given), dict(knobs))
 
 
 @dataclass(frozen=True, eq=False)

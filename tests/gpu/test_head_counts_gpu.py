@@ -29,7 +29,7 @@ def of_first_heads(which: str, heads: int, rows: str, **knobs: Any) -> Any:
         return artifact(name, tuple(sorted(given.items())))
 
     name = f"mla_sparse_{which}_sm90"
-    made = artifact(name, tuple(sorted({**problem, **knobs}.items())))
+    made = artifact(name, tuple(sorted(problem.items())), tuple(sorted(knobs.items())))
     kernel = sparse_kernel(made, build=build)
     kernel._memory = Guarded()
     make = mla_sparse_prefill_inputs if which == "prefill" else mla_sparse_decode_inputs

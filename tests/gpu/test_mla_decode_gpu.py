@@ -21,9 +21,10 @@ from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import FROM_REGISTERS, order_of
+from mlagen.families.mla_decode.verification import order_of
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem.expected import compare
 

@@ -29,10 +29,10 @@ from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import FROM_REGISTERS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import Expected, compare
