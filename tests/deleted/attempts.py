@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forms import Form, program
+from schedule_forms import Form, program
 from statements import Edit, Place, applied, drops, places, shifts, swaps
 
 from mlagen.dsl import Operation, ScheduleFunction

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from attempts import attempt, attempts_by_value, edits, harmless
-from forms import candidates, examples, forms, written
+from schedule_forms import candidates, examples, forms, written
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from attempts import Outcome, attempt, attempts_by_value, edits, harmless
-from forms import PAGES, ROOT, Form, candidates, drawn, examples, forms, written
+from schedule_forms import PAGES, ROOT, Form, candidates, drawn, examples, forms, written
 from sources import sources
 
 WHOLE = "MLAGEN_ACCEPTANCE" in os.environ

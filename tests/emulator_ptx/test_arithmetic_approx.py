@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hopper_words import arrays, names
+from kept_words import arrays, names
 
 from mlagen.emulator.ptx.arithmetic import multifunction
 from mlagen.emulator.ptx.arithmetic.approx import FUNCTIONS, approx, divided

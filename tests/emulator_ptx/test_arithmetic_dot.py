@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopper_words import arrays, names
+from kept_words import arrays, names
 
 from mlagen.emulator.ptx.arithmetic.dot import Rule, dot, dot_integer, rule_of
 from mlagen.emulator.ptx.arithmetic.words import FAMILIES, INPUT_SETS, InputSet

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopper_words import arrays, names
+from kept_words import arrays, names
 from products import mma, results, wgmma
 from running import kernel, run
 

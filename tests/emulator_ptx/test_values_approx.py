@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_words import arrays, names
+from kept_words import arrays, names
 from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.approx import FUNCTIONS, approx, divided

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "launch")]
 
-from hopper import why_not  # noqa: E402
+from target_gpu import why_not  # noqa: E402
 
 from mlagen.targets.sm_90a.limits import SM_90A  # noqa: E402
 from mlagen.targets.sm_100a.limits import SM_100A  # noqa: E402

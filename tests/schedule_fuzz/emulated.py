@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from corpus import Call, Case
+from fuzzed import Call, Case
 
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.mutants import make_inputs, tile_call

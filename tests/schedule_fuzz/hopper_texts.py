@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import msgspec
 import numpy as np
-from corpus import Call, Case
+from fuzzed import Call, Case
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 

@@ -21,9 +21,9 @@ from unittest.mock import patch
 
 import emulated
 import hopper_texts
-from corpus import ROOT, Case
 from edit_sizes import inlined
 from edits import Edited, edited
+from fuzzed import ROOT, Case
 
 from mlagen.artifact import Artifact
 from mlagen.codegen import build

@@ -27,7 +27,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 # The process that forks imports the same modules.
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
 
-from corpus import CASES, Case, named  # noqa: E402
+from fuzzed import CASES, Case, named  # noqa: E402
 from judge import SIZES, attempt, different, draw, prepare, survey  # noqa: E402
 from table import failures, summary, tables  # noqa: E402
 

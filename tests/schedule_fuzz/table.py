@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from corpus import CASES
+from fuzzed import CASES
 
 Result = dict[str, Any]
 SURVIVED = ("right", "wrong", "hang", "died")

@@ -12,7 +12,7 @@ import emulated
 import hopper_texts
 import judge
 import pytest
-from corpus import ROOT, named
+from fuzzed import ROOT, named
 from sources import sources
 from table import BAD, tables
 

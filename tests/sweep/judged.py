@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from forms import Form
+from swept_forms import Form
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load

@@ -25,8 +25,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from forms import Form, forms  # noqa: E402
 from judged import GOOD, judged  # noqa: E402
+from swept_forms import Form, forms  # noqa: E402
 
 from mlagen.codegen.schedules import names  # noqa: E402
 

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import judged as judging
 import pytest
-from forms import Form, forms, problems, values_of
 from judged import judged
 from sources import sources
+from swept_forms import Form, forms, problems, values_of
 
 from mlagen.codegen.schedules import load, names
 from mlagen.errors import CapacityError, ConfigError, ScheduleError

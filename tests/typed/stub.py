@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STUB = ROOT / "mlagen" / "__init__.pyi"
 sys.path.append(str(ROOT / "tests" / "deleted"))
 
-from forms import Form, drawn  # noqa: E402
+from schedule_forms import Form, drawn  # noqa: E402
 
 from mlagen.codegen.schedules import load, names  # noqa: E402
 from mlagen.errors import MlagenError  # noqa: E402

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import hopper_texts
 import judge
 import pytest
-from corpus import named
+from fuzzed import named
 
 from mlagen.errors import MlagenError
 
