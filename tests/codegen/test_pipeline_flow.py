@@ -388,15 +388,18 @@ def test_threads_and_arrivals_are_those_that_are_counted():
                                   releases=releases, producer_threads=producer_threads)  # fmt: skip
             s.signature = Signature((), (("n", 1),), (block, 1, 1))
 
+            def nothing(at):
+                return {}
+
             def mover(kind, tile):
                 access = Access(kind, RingTile("feed", tile))
-                return Operation(kind, f"pipeline/{kind}.ptx.j2", tile, dict, access=access)
+                return Operation(kind, f"pipeline/{kind}.ptx.j2", tile, nothing, access=access)
 
             bind(feed, mover)
             for i in tiles(producer):
                 copy(feed, i)
             for i in tiles(math):
-                record(Operation("look", "x", i, dict, uses=(Value("feed", i),)))
+                record(Operation("look", "x", i, nothing, uses=(Value("feed", i),)))
                 release(feed, i)
 
         return toy.build(MlaDecodeConfig(64), {})

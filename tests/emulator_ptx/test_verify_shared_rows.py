@@ -16,7 +16,7 @@ from mlagen.verify import verify
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 MODES = ("latest", "earliest", "random")
-MAPPED = r"mapa\.shared::cluster\.u32 %at, %at, %rank;"
+MAPPED = r"mapa\.shared::cluster\.u32 %at, %at, %own_rank;"
 OWN_ONLY = [(MAPPED, ""), (r"(setp\.lt\.u32 %first, %lane), 2;", r"\1, 1;")]
 
 

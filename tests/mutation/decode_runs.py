@@ -115,6 +115,9 @@ def _launch(
     buffers: dict[str, Buffer] = {}
     arguments = []
     for number, arg in enumerate(manifest.args):
+        if arg.rows_of:
+            arguments.append(Argument(arg.offset, np.uint32(arg.rows_in(given[arg.rows_of].shape))))
+            continue
         value = given[arg.tensor or arg.name]
         if not isinstance(value, np.ndarray):
             arguments.append(Argument(arg.offset, value))

@@ -98,8 +98,8 @@ EDITS = [
     ),
     Hand(
         "a wait twice",
-        r"(?<=LEFT_SKIP1140:\n)\s*wgmma\.wait_group\.sync\.aligned 0;",
-        "",
+        r"(LEFT_SKIP\d+:\n)\s*wgmma\.wait_group\.sync\.aligned 0;",
+        r"\1",
         SAME,
         "the wait before the jump has waited for all groups, and none was issued since",
         after=LOOP,

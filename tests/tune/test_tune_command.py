@@ -153,7 +153,8 @@ def test_a_measured_search_is_described_without_a_gpu() -> None:
     assert [one.manifest.kernel for one in found.beside] == ["mla_decode_merge_sm90"]
     few = {"keys_as_rows": "0"}
     found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], few, None)
-    assert {one.name for one in found.space.dimensions} == {"keys_as_rows", "boxes", "left_refill"}
+    names = {one.name for one in found.space.dimensions}
+    assert names == {"keys_as_rows", "boxes", "left_refill", "scales"}
 
 
 def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
