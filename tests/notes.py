@@ -4,5 +4,5 @@ import re
 
 
 def without_notes(text: str) -> str:
-    """The text less the line that says that the emulator is compiled."""
-    return re.sub(r"(?m)^compiling the emulator.*\n", "", text)
+    """The text less the line that says that an emulator is compiled."""
+    return re.sub(r"(?m)^compiling the (?:PTX )?emulator.*\n", "", text)

@@ -65,7 +65,10 @@ class Coverage:
         """What one call of some shape reached, where it is not everything."""
         percent = min(round(100 * self.reached / self.total), 99)
         share = f"{self.reached} of {self.total} instructions ({percent} %)"
-        return f"{share}: other sizes run the rest (--list-missed); without --shape all are run"
+        return (
+            f"{share}; --list-missed names the others, "
+            "verify without --shape, --data and --sample runs them"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""

@@ -10,7 +10,8 @@ How a page says what a block is:
   excerpt of a file of the repository, in which `...` stands for lines that are left out.
 * ```` ```console-gpu ```` and ```` ```python-gpu ````: needs a GPU, and is not run.
 * ```` ```text ````: no commands.
-* indented blocks: one command a line with a remark after it, or a Python snippet.
+* indented blocks: one command a line, behind what it sets in the environment (`NAME=1 `), with a
+  remark after it; or a Python snippet.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ What = Literal["command", "python", "file", "excerpt", "gpu", "text"]
 
 _CAPTION = re.compile(r"`([^`]+)`:$")
 _FENCE = re.compile(r"^```(\S*)$")
+_COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(map(re.escape, PROGRAMS))})")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _indented(body: list[str], line: int) -> list[Item]:
         n += 1
         if not shown.strip():
             continue
-        if not shown.startswith(PROGRAMS):
+        if not _COMMAND.match(shown):
             raise PageError(f"line {line + start}: an indented line is no command: {shown}")
         command = re.sub(r"\s{2,}.*$", "", shown).rstrip()
         found.append(Item("command", line + start, command))

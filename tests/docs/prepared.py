@@ -148,6 +148,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "pytest tests/hostile",
     ): "it is a part of the test suite",
     (
+        "fuzzing.md",
+        "MLAGEN_ACCEPTANCE=1 pytest tests/hostile",
+    ): "it takes many minutes; the test suite runs a sample",
+    (
+        "memory.md",
+        "MLAGEN_ACCEPTANCE=1 python -m pytest tests/damage",
+    ): "it takes some minutes; the test suite runs a sample",
+    (
         "foreign_ptx.md",
         "pytest tests/foreign/test_audit_flashmla.py",
     ): "it is a part of the test suite",

@@ -201,6 +201,7 @@ def test_campaigns_are_cut_short() -> None:
         ("```console\nmlagen list\n```", "output without a command"),
         ("```console\n$ mlagen list", "does not end"),
         ("    rm -r out", "no command"),
+        ("    MLAGEN_ACCEPTANCE=1 rm -r out", "no command"),
     ],
 )
 def test_what_would_not_be_run_is_refused(block: str, message: str) -> None:
@@ -225,6 +226,7 @@ y = 2
 
     mlagen list      what there is
     mlagen doctor    # what is missing
+    MLAGEN_SAMPLE=1 pytest tests    all of it
 
 ```console
 $ mlagen build nothing
@@ -249,6 +251,7 @@ $ python b.py
         ("excerpt", "b/c.py", None),
         ("command", "mlagen list", None),
         ("command", "mlagen doctor", None),
+        ("command", "MLAGEN_SAMPLE=1 pytest tests", None),
         ("command", "mlagen build nothing", "error: no"),
         ("command", "echo $?", "2"),
         ("command", "python a.py --more", None),
