@@ -33,7 +33,7 @@ def counted(make, count):
 
 # Text that is read, or refused, at once.
 READ = {
-    "comments": (HEAD + fill("/*"), "without its ';'|no .entry"),
+    "comments": (HEAD + fill("/*"), "line 3: a comment that does not end"),
     "blank lines": (fill("\n ") + ".version", "no PTX text"),
     "sections": (HEAD + fill(".section;"), "line 3: not understood: .section"),
     "prototypes": (HEAD + fill(".func;"), "no .entry"),

@@ -41,7 +41,7 @@ def pieces():
 @pytest.mark.parametrize("seed", range(3))
 def test_random_streams(pieces, seed):
     source = random.Random(seed)
-    base = load_code_object(assemble("  s_endpgm\n", vgprs=128, accum=64, lds=8192)).kernel()
+    base = load_code_object(assemble("  s_endpgm\n", vgprs=512, accum=256, lds=8192)).kernel()
     prologue, end = _bytes_of(_PROLOGUE), _bytes_of(["s_endpgm"])
     ran = 0
     for number in range(250):

@@ -18,6 +18,15 @@ GROUPS = COUNT // 64
 CHOSEN = ((0, 0, 0), (GROUPS // 2, 0, 0), (GROUPS - 1, 0, 0))
 
 
+def placed(values: np.ndarray) -> np.ndarray:
+    """The numbers where malloc puts a large array: 16 bytes behind a page's beginning. Where a long
+    process has freed as much before, malloc takes it again, anywhere in a page."""
+    space = np.zeros(COUNT + 2048, np.float32)
+    first = -(space.ctypes.data // 4) % 1024 + 4
+    space[first : first + COUNT] = values
+    return space[first : first + COUNT]
+
+
 def run(x: np.ndarray, out: np.ndarray, monkeypatch: Any, **settings: Any) -> tuple[Any, Any]:
     seen: list[memory.Memory] = []
 
@@ -41,8 +50,7 @@ def run(x: np.ndarray, out: np.ndarray, monkeypatch: Any, **settings: Any) -> tu
 def test_in_place_or_copied(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     if not shared:
         monkeypatch.setattr(memory, "_LARGE", 1 << 40)
-    x = np.arange(COUNT, dtype=np.float32)
-    out = np.full(COUNT, -1, np.float32)
+    x, out = placed(np.arange(COUNT)), placed(np.full(COUNT, -1))
     x.setflags(write=False)
     result, held = run(x, out, monkeypatch)
     assert not result.findings
@@ -58,7 +66,7 @@ def test_in_place_or_copied(monkeypatch: pytest.MonkeyPatch, shared: bool) -> No
 
 
 def test_an_access_outside_is_found_and_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, whole = np.ones(COUNT, np.float32), np.full(COUNT, -1, np.float32)
+    x, whole = placed(np.ones(COUNT)), placed(np.full(COUNT, -1))
     out = whole[:-64]  # what the last workgroup writes lies outside
     result, held = run(x, out, monkeypatch)
     assert np.may_share_memory(held.held[1], whole)

@@ -57,7 +57,8 @@ _objects = functools.lru_cache(maxsize=1)(objects)
 
 @functools.lru_cache(maxsize=1)
 def _base() -> KernelCode:
-    return load_code_object(assemble("  s_endpgm\n", vgprs=128, accum=64, lds=8192)).kernel()
+    """With all registers that instructions can name, so that most streams are executed."""
+    return load_code_object(assemble("  s_endpgm\n", vgprs=512, accum=256, lds=8192)).kernel()
 
 
 def _pieces_of(code: bytes) -> list[bytes]:
@@ -147,6 +148,8 @@ def _kernel_of(code: bytes, source: random.Random) -> CodeObject:
             dx10_clamp=source.random() < 0.5,
             fp16_overflow_clamp=source.random() < 0.5,
             lds_bytes=source.choice([0, 5, 1024, 163840]),
+            vgprs=source.choice([8, 128, 512]),
+            accum_offset=source.choice([4, 64, 256]),
         )
         kernel = dataclasses.replace(kernel, descriptor=descriptor)
     return CodeObject("gfx950", {"k": kernel}, {})

@@ -87,8 +87,11 @@ def needed_wait(queue: Queue, newer: int) -> str:
 
 def _accumulators_from(kernel: KernelCode, steps: tuple[Step, ...]) -> int:
     """First register to be called aN; out of reach for code that names none."""
-    named = any(op.kind == "a" for step in steps for _, op in step.ins.operands)
-    return kernel.descriptor.accum_offset if named else 1 << 16
+    return kernel.descriptor.accum_offset if _names_accumulators(steps) else 1 << 16
+
+
+def _names_accumulators(steps: tuple[Step, ...]) -> bool:
+    return any(op.kind == "a" for step in steps for _, op in step.ins.operands)
 
 
 def strict_waits(
@@ -137,10 +140,13 @@ def outside(kernel: KernelCode, steps: tuple[Step, ...]) -> list[Finding]:
     """Instructions that name registers beyond those that the descriptor allocates. What is indexed
     by M0 is not known."""
     found = []
+    named = _names_accumulators(steps)
     for step in steps:
+        if step.indexed:
+            continue
         ins = step.ins
         effect = effects(ins, kernel.descriptor.accum_offset)
-        name, has = ("", "") if step.indexed else unallocated(ins, effect, kernel.descriptor)
+        name, has = unallocated(ins, effect, kernel.descriptor, named)
         if name:
             message = f"{ins} at {ins.offset:#x} uses {name}; the kernel allocates {has}"
             found.append(Finding.at("register-bounds", "error", kernel.name, (ins, None),

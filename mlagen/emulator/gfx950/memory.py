@@ -20,7 +20,9 @@ from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.room import require_room
 
 _ARENA_ALIGN = 256
-_LARGE = 1 << 25  # bytes: a buffer that is not copied; from there on glibc begins a page for each
+_LARGE = (
+    1 << 25
+)  # bytes: a buffer that is not copied; from there on glibc mostly begins a page for each
 _PAGE, _OVER = 4096, 16  # bytes of the host's pages; that a load may reach over a buffer's end
 _LARGEST_KERNARG = 1 << 20
 

@@ -110,7 +110,9 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
     """Write the program rows; those of the gaps, which are yielded, are of no use."""
     instructions = kernel.instructions
     index = {ins.offset: row for row, ins in enumerate(instructions)}
-    accum = _accumulators_at(kernel)
+    accumulators = _names_accumulators(kernel)
+    # 0 where the kernel has none, so that all of these are alike.
+    accum = kernel.descriptor.accum_offset if accumulators else 0
     all_effects = [effects(ins, accum) for ins in instructions]
     exec_written = any(
         access.file == "s" and access.role == "valu_scalar" and _covers(access, EXEC)
@@ -128,7 +130,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
         try:
             key = (ins.mnemonic, ins.encoding, id(ins.operands), id(ins.modifiers))
             if key not in inside:
-                name, has = unallocated(ins, effect, kernel.descriptor)
+                name, has = unallocated(ins, effect, kernel.descriptor, accumulators)
                 if name:
                     raise _Outside(f"{name}, but the kernel allocates {has}")
                 inside.add(key)
@@ -170,10 +172,8 @@ def _written(kernel: KernelCode, accum: int, exec_written: bool) -> _Written:
     return found
 
 
-def _accumulators_at(kernel: KernelCode) -> int:
-    """The physical number of a0; 0 where the kernel has none, so that all of these are alike."""
-    named = (operand.kind for ins in kernel.instructions for _, operand in ins.operands)
-    return kernel.descriptor.accum_offset if "a" in named else 0
+def _names_accumulators(kernel: KernelCode) -> bool:
+    return any(operand.kind == "a" for ins in kernel.instructions for _, operand in ins.operands)
 
 
 def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
