@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from mlagen.verify import ThoroughReport, VerifyReport
 
 
-def require_name(what: str, name: str, legal: Iterable[str]) -> None:
+def require_name(what: str, name: object, legal: Iterable[str]) -> None:
     """Raises ConfigError unless `name` is among `legal`; the hint names the nearest."""
     names = sorted(legal)
     if name in names:
         return
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     nearest = f"did you mean {near[0]!r}? " if near else ""
     listed = ", ".join(names) or "none"
     raise ConfigError(f"unknown {what} {name!r}", hint=f"{nearest}{what}s: {listed}")

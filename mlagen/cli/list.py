@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, print_text, readable_bytes
+from mlagen.cli.report import (
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+    readable_bytes,
+)
 from mlagen.cli.types import NAME
 from mlagen.errors import ConfigError
 from mlagen.request import assignments
@@ -72,7 +79,7 @@ def command(
     _print_knobs(entry)
     for knob in entry.knobs:
         for choice, why in knob.refused.items():
-            click.echo(f"  {knob.name}={choice} is refused here: {why}")
+            print_line(f"  {knob.name}={choice} is refused here: {why}")
     if not fields:
         click.echo("\nAnother problem may have other knobs: --set FIELD=VALUE.")
 
@@ -89,7 +96,7 @@ def _print_knobs(entry: Kernel) -> None:
     if rows:
         print_table(title, columns, rows)
     else:
-        click.echo(f"{title}: none")
+        print_line(f"{title}: none")
 
 
 def _print_fields(fields: Sequence[Field]) -> None:

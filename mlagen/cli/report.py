@@ -70,6 +70,12 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
         click.echo(text)
 
 
+def print_line(text: str) -> None:
+    """A line; on a terminal what is too wide goes on below, indented."""
+    columns, text = terminal.width(), printable(text)
+    click.echo(text if columns is None else _wrapped(text, columns, "    "))
+
+
 def _wrapped(text: str, columns: int, hanging: str) -> str:
     """Lines that are too long go on under where their values begin; a word stays whole."""
     first, *others = text.split("\n")
@@ -104,7 +110,8 @@ def _print_fitting(
 ) -> None:
     """A table no wider than `room`: long cells go on below, between words. Where the columns have
     no room even so, each row is lines of column and value."""
-    click.echo(terminal.styled(title, bold=True))
+    for line in _wrapped(title, room, "  ").split("\n"):
+        click.echo(terminal.styled(line, bold=True))
     widths = _fitting(list(zip(columns, *rows, strict=True)), room - _GAP * (len(columns) - 1))
     if widths is None:
         for row in rows:

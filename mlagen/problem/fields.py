@@ -58,7 +58,7 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     known = {field.name: field for field in dataclasses.fields(problem)}  # type: ignore[arg-type]
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
             nearest = f"did you mean {near[0]}? " if near else ""
             raise ConfigError(
                 f"{problem.__name__} has no field {name!r}",

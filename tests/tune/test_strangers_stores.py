@@ -153,16 +153,19 @@ def test_a_build_takes_no_harm_from_the_store(
     artifact, choice = build_best("mla_prefill_reduce", fields)
     assert choice.origin == "default"
     problem = artifact.manifest.problem
-    asked = question(kernel="mla_prefill_reduce", name="mla_prefill_reduce", problem=problem)
+    shape = {"seq_len": 64}
+    asked = question(
+        kernel="mla_prefill_reduce", name="mla_prefill_reduce", problem=problem, shape=shape
+    )
     with closing(Store(own_store)) as store:
         study = store.study(asked, {})
         assert store.claim(study, {}, "now") == 1
         store.finish(1, Outcome("passed", cost=1.0, text=artifact.manifest.text_sha256))
         store.confirm(1, "yes")
-    again, choice = build_best("mla_prefill_reduce", fields, shape={"n": 64})
+    again, choice = build_best("mla_prefill_reduce", fields, shape=shape)
     assert (again, choice.origin) == (artifact, "local")
     put(own_store, "UPDATE study SET question = replace(question, '64', '\"x\"')")
-    again, choice = build_best("mla_prefill_reduce", fields, shape={"n": 64})
+    again, choice = build_best("mla_prefill_reduce", fields, shape=shape)
     assert (again, choice.origin) == (artifact, "default")
     assert "study 1 is passed over" in str(choice)
     assert "Expected `int" in str(choice)

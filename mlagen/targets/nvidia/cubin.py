@@ -73,7 +73,7 @@ def read_cubin(data: bytes, kernel: str) -> CubinFacts:
                     registers = count
                 elif symbol == number:
                     stack = count
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, ValueError, IndexError) as error:
         raise BinaryError(f"the cubin is damaged: {error}") from None
     ordered = tuple(parameters[ordinal] for ordinal in sorted(parameters))
     return CubinFacts(registers, ordered, total, smem, barriers, stack)
