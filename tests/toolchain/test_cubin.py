@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import random
 import re
+import struct
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
@@ -74,6 +75,18 @@ def test_damaged_cubins_are_refused_or_read(made):
         read_cubin(b"", symbol)
     with pytest.raises(BinaryError, match="says nothing of a kernel nosuch"):
         read_cubin(code, "nosuch")
+    (table,) = struct.unpack_from("<Q", code, 40)
+    header = table + 64 * struct.unpack_from("<H", code, 62)[0]  # of the sections' names
+    start, size = struct.unpack_from("<QQ", code, header + 24)
+    endless = code[:start] + b"x" * size + code[start + size :]
+    with pytest.raises(BinaryError, match="the cubin is damaged"):
+        read_cubin(endless, symbol)
+    for number in range(struct.unpack_from("<H", code, 60)[0]):
+        far = bytearray(code)  # a section without bytes in the file, which begins nowhere
+        struct.pack_into("<I", far, table + 64 * number + 4, 8)
+        struct.pack_into("<Q", far, table + 64 * number + 24, (1 << 64) - 8)
+        with suppress(BinaryError):
+            read_cubin(bytes(far), symbol)
     rng = random.Random(3)
     for _ in range(200):
         broken = bytearray(code[: rng.choice((len(code), rng.randrange(len(code))))])

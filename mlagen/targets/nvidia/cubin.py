@@ -89,7 +89,7 @@ def _sections(data: bytes) -> Iterator[_Section]:
     headers = [_HEADER.unpack_from(data, table + size * number) for number in range(count)]
     text = headers[names]
     for header in headers:
-        start, length = header[4], header[5]
+        start, length = header[4] if header[1] != _NOBITS else 0, header[5]
         if header[1] != _NOBITS and start + length > len(data):
             raise BinaryError("the cubin is damaged: a section does not lie in it")
         place = text[4] + header[0]
