@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 
+from mlagen.codegen.template_bounds import BoundedEnvironment
 from mlagen.dsl.function import last_line
 from mlagen.errors import MlagenError, TemplateError
 from mlagen.targets.registry import target_of
@@ -46,6 +47,7 @@ class Templates:
     ) -> list[tuple[str, int, str]]:
         """(template, its line, text) of every line that `name` of the target renders to."""
         try:
+            self.environment.start()
             text = self.environment.get_template(name).render(context)
         except jinja2.TemplateSyntaxError as error:
             where = f"{_shown(error.filename or name)}:{error.lineno}"
@@ -64,6 +66,8 @@ class Templates:
             what = words(error)
             if isinstance(error, MlagenError):
                 what = error.message
+            if isinstance(error, RecursionError):
+                what = "it calls, includes or imports itself without an end"
             raise TemplateError(f"{_failing_place(error)}: {what} ({asked_by})") from error
         lines = []
         for line in text.removesuffix("\n").split("\n") if text else ():
@@ -97,26 +101,26 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
             super().dump_bytecode(bucket)
 
 
-def _environment(folders: tuple[str, ...], *directories: Path) -> jinja2.Environment:
+def _environment(folders: tuple[str, ...], *directories: Path) -> BoundedEnvironment:
     """An environment that looks in these folders of a target, of each directory and of ours."""
     ours = Path(str(resources.files("mlagen.templates")))
     paths = [place / folder for folder in folders for place in (*directories, ours)]
-    return jinja2.Environment(
+    return BoundedEnvironment(
         loader=_NumberedLoader(jinja2.FileSystemLoader(paths)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        # The number is that of the options here, which no digest covers.
+        # The number is that of the options here and of bounds, which no digest covers.
         bytecode_cache=None
         if directories
-        else _Compiled(f"{ours}/__pycache__", f"%s-{jinja2.__version__}-1.cache"),
+        else _Compiled(f"{ours}/__pycache__", f"%s-{jinja2.__version__}-2.cache"),
     )
 
 
 @functools.cache
-def _shipped(folders: tuple[str, ...]) -> jinja2.Environment:
+def _shipped(folders: tuple[str, ...]) -> BoundedEnvironment:
     """The environment for our templates alone is kept with what it has compiled, which saves a
     tenth of a build. An edited file is read again, but not one that comes to stand before it: with
     other directories nothing is kept."""

@@ -18,7 +18,7 @@ from sources import sources
 
 WHOLE = "MLAGEN_ACCEPTANCE" in os.environ
 SALT = sources("mlagen", "schedules", "templates")
-PROBLEMS, EDITED = 3, 6  # of each shipped schedule; forms whose statements are edited
+PROBLEMS, EDITED = 1, 3  # of each shipped schedule; forms whose statements are edited
 
 
 @pytest.fixture(scope="module")

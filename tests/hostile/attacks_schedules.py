@@ -67,8 +67,14 @@ def add(text: str) -> Callable[[Path], object]:
     return prepare
 
 
-# One that never ends runs until it is interrupted, as a schedule does: both are code.
 TEMPLATES: dict[str, tuple[Callable[[Path], object], tuple[int, ...], str]] = {
+    "one that includes itself": (add("{% include 'columns/add.s.j2' %}"), (REFUSED,),
+                                 "include or import itself"),
+    "range(1e9)": (add("{% for i in range(10**9) %}\ns_nop 0\n{% endfor %}"), (REFUSED,),
+                   "more than 1000000"),
+    "loops of 1e10": (
+        add("{% for i in range(10**5) %}{% for j in range(10**5) %}{% endfor %}{% endfor %}"),
+        (REFUSED,), "goes on after"),
     "a barrier": (add("s_barrier"), (OK, 2), ""),
     "s_endpgm": (add("s_endpgm"), (REFUSED,), "branches"),
     "a branch": (add("s_branch 0"), (REFUSED,), "branches"),

@@ -340,6 +340,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("end", [".nbi", ".nbc"])
 def test_113_kept_code_is_damaged(here: Path, damage: str, end: str) -> None:
@@ -352,6 +353,7 @@ def test_113_kept_code_is_damaged(here: Path, damage: str, end: str) -> None:
     assert called(here, "cache", "--clean", "model", NUMBA_CACHE_DIR=str(numba))[0] == 0
 
 
+@slow
 @pytest.mark.parametrize("place", ["/proc", "/dev/null", "launch.toml"])
 def test_113_a_cache_in_an_odd_place(here: Path, place: str) -> None:
     for command in (
