@@ -12,8 +12,8 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mlagen.errors import ConfigError, MissingError, WriteError
@@ -124,10 +124,11 @@ def write_files(directory: Path, payloads: Mapping[str, bytes | memoryview]) -> 
             temporary[name] = waiting
             with waiting.open("xb") as file:
                 file.write(data)
-        for name, waiting in temporary.items():
-            at = directory / name
-            waiting.replace(at)
-            placed.append(at)
+        with _alone(directory):
+            for name, waiting in temporary.items():
+                at = directory / name
+                waiting.replace(at)
+                placed.append(at)
     except BaseException as error:
         # What was there before a failed rewrite is left to the digests: a mix is refused on read.
         for leftover in (*temporary.values(), *(placed if made else ())):
@@ -141,6 +142,23 @@ def write_files(directory: Path, payloads: Mapping[str, bytes | memoryview]) -> 
         raise
 
 
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Other processes that write into the folder wait: files of two would be mixed. Where the
+    system has no such locks they do not."""
+    handle = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        handle = os.open(directory, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)  # which gives the lock back
+
+
 def is_waiting(name: str) -> bool:
     """Whether a file has the name that `write_files` gives one before it gets its own."""
     return _WAITING.fullmatch(name) is not None
@@ -150,14 +168,17 @@ def waiting_files(directory: Path, *, older: float = _STALE) -> list[Path]:
     """Files in `directory` that `write_files` never gave their names, as it was killed before:
     those that are `older`, in seconds. OSError."""
     until = time.time() - older
+    found = []
     with os.scandir(directory) as entries:
-        return [
-            Path(entry.path)
-            for entry in entries
-            if is_waiting(entry.name)
-            and entry.is_file(follow_symlinks=False)
-            and entry.stat(follow_symlinks=False).st_mtime <= until
-        ]
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another process has just named it
+                if (
+                    is_waiting(entry.name)
+                    and entry.is_file(follow_symlinks=False)
+                    and entry.stat(follow_symlinks=False).st_mtime <= until
+                ):
+                    found.append(Path(entry.path))
+    return found
 
 
 def checked_output(path: Path | str, *, folder: bool = False) -> Path:
