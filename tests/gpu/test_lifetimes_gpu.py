@@ -1,5 +1,5 @@
 """Memory that launches use, with torch's own allocator: a plan that is let go while its kernel
-waits on another stream, and one that a graph uses. Run on a GPU alone."""
+waits on another stream, and one that a graph uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from mlagen.launch.lifetimes import HELD
 
 torch = pytest.importorskip("torch")
 BATCH, KEYS = 64, 1024
-LONG = 600_000_000  # cycles, 0.3 s: longer than it takes to collect garbage
+# Cycles, 0.3 s and more: longer than it takes to collect garbage. Beside the other tests of a GPU
+# that may take seconds; then a longer wait shows it.
+WAITS = [600_000_000 << n for n in (0, 0, 0, 1, 2, 3, 4)]
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +59,12 @@ def test_a_plan_that_is_let_go_while_its_kernel_waits(kernel, call, way) -> None
     want = plan.run(**call)[0].clone()
     side = torch.cuda.Stream()
     torch.cuda.synchronize()
-    for _ in range(4):
+    shown = 0
+    for cycles in WAITS:
         plan, places = planned(kernel)
         torch.cuda.synchronize()
         with torch.cuda.stream(side):
-            torch.cuda._sleep(LONG)
+            torch.cuda._sleep(cycles)
             if way == "run":
                 out, _ = plan.run(**call)
             else:
@@ -72,10 +75,15 @@ def test_a_plan_that_is_let_go_while_its_kernel_waits(kernel, call, way) -> None
         del plan
         gc.collect()
         taken = written_over(places.values()) & places.keys()
-        assert not side.query(), "the kernel has run: nothing is shown"
-        assert not taken
+        waits = not side.query()
         torch.cuda.synchronize()
         assert torch.equal(out.view(torch.int16), want.view(torch.int16))
+        if waits:
+            assert not taken
+            shown += 1
+        if shown == 3:
+            return
+    assert shown, "each kernel had run before its plan was let go: nothing is shown"
 
 
 def test_a_kernel_that_is_let_go_while_it_runs(call) -> None:
@@ -87,7 +95,7 @@ def test_a_kernel_that_is_let_go_while_it_runs(call) -> None:
     with torch.cuda.stream(side):
         own(**call)
         torch.cuda.synchronize()
-        torch.cuda._sleep(LONG)
+        torch.cuda._sleep(WAITS[0])
         out, _ = own(**call)
     del own
     gc.collect()
