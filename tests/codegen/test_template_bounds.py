@@ -15,7 +15,7 @@ ENDLESS = {
     "includes one that includes it": ("{% include 'x/b.s.j2' %}", "more than 200 templates"),
     "extends itself": ("{% extends 'x/a.s.j2' %}", "more than 200 templates"),
     # which bound comes first depends on how deep the stack of the caller is
-    "imports itself": ("{% from 'x/a.s.j2' import y %}", "itself"),
+    "imports itself": ("{% from 'x/a.s.j2' import y %}", (ITSELF, "more than 200 templates")),
     "a macro of itself": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", ITSELF),
     "a block of itself": ("{% block a %}{{ self.a() }}{% endblock %}", ITSELF),
     "a loop of itself": ("{% for i in [1] recursive %}{{ loop([i]) }}{% endfor %}", ITSELF),
@@ -57,7 +57,7 @@ def test_it_is_an_error_at_once(tmp_path, monkeypatch, name):
     started = time.process_time()
     with pytest.raises(TemplateError) as caught:
         rendered(tmp_path, "s_nop 0\n" + text)
-    assert says in caught.value.message
+    assert any(word in caught.value.message for word in ([says] if isinstance(says, str) else says))
     assert caught.value.message.startswith("gfx950/x/")
     assert caught.value.message.endswith("(an operation)")
     assert time.process_time() - started < 5
