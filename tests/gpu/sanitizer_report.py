@@ -1,7 +1,7 @@
 """Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
 with defects planted in their PTX.
 
-    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--sparse] [--keep FOLDER] [KERNEL ..]
+    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--sparse] [--tools LIST] [--keep FOLDER] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
 `--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
@@ -9,7 +9,7 @@ many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it
 `--sparse`: forms of sparse MLA, as they are. torch caches no memory, so that each tensor is an
 allocation of its own, whose ends memcheck knows, and which initcheck takes for unwritten at first.
 `--keep`: what the tools printed in full, beside the artifact (`racecheck_exchanges.py` reads it).
-`--no-audit`: that column stays empty.
+`--tools`: names with commas between them; all by default. `--no-audit`: that column stays empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -339,7 +339,11 @@ def main() -> None:
     parser.add_argument("--split-keys", type=int, default=128, metavar="N")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--no-audit", action="store_true")
+    parser.add_argument("--tools", default=",".join(TOOLS), metavar="LIST")
     options = parser.parse_args()
+    tools = options.tools.split(",")
+    if wrong := [tool for tool in tools if tool not in TOOLS]:
+        parser.error(f"{wrong[0]!r} is not among: {', '.join(TOOLS)}")
     table = SPARSE if options.sparse else FORMS if options.forms else KERNELS
     unknown = [kernel for kernel in options.kernels if kernel not in table]
     if unknown:
@@ -350,7 +354,9 @@ def main() -> None:
         if not options.kernels or kernel in options.kernels
         for defect in defects
     ]
-    originals = {kernel: build(kernel) for kernel, _ in cases}
+    named = list(dict.fromkeys(kernel for kernel, _ in cases))
+    with ProcessPoolExecutor(options.jobs) as builders:
+        originals = dict(zip(named, builders.map(build, named), strict=True))
 
     def line(case: tuple[str, str]) -> str:
         kernel, defect = case
@@ -360,12 +366,12 @@ def main() -> None:
             folder = written(originals[kernel], text, (options.keep or Path(temporary)) / name)
             given = kernel, folder, options.split_keys
             _, result = under("", *given)
-            verdicts = [under(tool, *given)[0] for tool in TOOLS]
+            verdicts = [under(tool, *given)[0] for tool in tools]
             found = "" if options.no_audit else audited(folder, text)
         return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {found} | {result} |"
 
-    print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
-    print("|---|---|" + "---|" * (len(TOOLS) + 2))
+    print(f"| kernel | defect | {' | '.join(tools)} | mlagen audit | result |")
+    print("|---|---|" + "---|" * (len(tools) + 2))
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(line, cases):
             print(found, flush=True)
