@@ -1,4 +1,4 @@
-# make demo | test | sweep | lint | wheel | clean. Each sets itself up: Python >= 3.11 and make are enough.
+# make demo | test | sweep | same-code | lint | wheel | clean. Each sets itself up: Python >= 3.11 and make are enough.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,9 @@ CHECKED := mlagen schedules templates tests examples benchmarks setup.py
 
 DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mask=causal
 
-.PHONY: demo test sweep lint wheel clean
+BASE ?= HEAD
+
+.PHONY: demo test sweep same-code lint wheel clean
 
 demo: $(READY)
 	@$(BIN)/mlagen build mha_prefill_v2 $(DEMO_PROBLEM) -o $(OUT)
@@ -29,6 +31,10 @@ SHARD ?= 0/1
 SEED ?= 0
 sweep: $(READY)
 	$(BIN)/python tests/sweep/run.py -o out/sweep --sample $(SAMPLE) --shard $(SHARD) --seed $(SEED)
+
+# The code of a fixed list of problems, here and at the revision BASE.
+same-code: $(READY)
+	$(BIN)/python tests/same_code/compare_code.py --base $(BASE)
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)

@@ -1,7 +1,8 @@
 """Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
 with defects planted in their PTX.
 
-    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--sparse] [--tools LIST] [--keep FOLDER] [KERNEL ..]
+    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--sparse] [--tools LIST]
+                                          [--keep FOLDER] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
 `--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
