@@ -2,7 +2,7 @@
 
 An error says what was asked, which limit it met, and what would fit. `exit_code`: 2 usage or
 refused, 3 wrong result, 4 findings, 5 a tool or an input is missing or an output cannot be
-written.
+written, 6 nothing wrong was found but not all was checked.
 """
 
 from __future__ import annotations
@@ -55,6 +55,13 @@ class FindingsError(MlagenError):
     """A checker found a defect."""
 
     exit_code = 4
+
+
+class UnprovedError(MlagenError):
+    """A checker found nothing wrong, and did not check all: it followed no path of a kernel, ran
+    out of steps, or was asked to be strict about what rests on a guess."""
+
+    exit_code = 6
 
 
 class MissingError(MlagenError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mlagen.artifact import Artifact, Manifest, SourceLine, file_names, is_ptx
 from mlagen.ptx import Entry, read_ptx
+from mlagen.severity import ERROR, LETTER, Severity
 
 if TYPE_CHECKING:
     from mlagen.binary import CodeObject
@@ -55,11 +56,11 @@ class LocatedFinding:
     schedule_file: str
     at: Place
     other: Place | None
-    severity: str = "hardware"  # "letter": the ISA's text orders it by nothing, hardware does
+    severity: Severity = ERROR
 
     def render(self) -> str:
         """The diagnostic, as `error[kind] file:line cluster, operation: what happened`."""
-        head = f"error[{self.kind}] {self._file_line(self.at)}"
+        head = f"{self.severity}[{self.kind}] {self._file_line(self.at)}"
         where = _cluster(self.at)
         sentence = f"{head} {where}: {self._what()}" if where else f"{head}: {self._what()}"
         notes = []
@@ -67,7 +68,7 @@ class LocatedFinding:
             notes.append(f"Needs {self.needs}{self._before()}.")
         times = "once" if self.count == 1 else f"{self.count} times"
         notes.append(f"Seen {times}, first in workgroup {self.workgroup}.")
-        if self.severity == "letter":
+        if self.severity == LETTER:
             notes.append("By the letter of the ISA: known hardware does it right.")
         places = [_listing(place) for place in (self.at, self.other) if place]
         return "\n  ".join([sentence, " ".join(notes), *places])
@@ -121,7 +122,7 @@ def locate(
                 if finding.other_pc is None
                 else place(finding.other_pc, finding.other_asm, finding.other_wave)
             ),
-            severity=getattr(finding, "severity", "hardware"),
+            severity=finding.severity,
         )
         for finding in findings
     )

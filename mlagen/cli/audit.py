@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import json_option, seed_option
 from mlagen.cli.types import COUNT, NAME, Amount
+from mlagen.cli.weighing import Demand, demand_options
 from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
 from mlagen.untrusted import SECONDS
@@ -54,12 +55,7 @@ from mlagen.untrusted import SECONDS
     metavar="SECONDS",
     help=f"PTX: CPU time, after which all is reported as unchecked; 0: none. Default: {SECONDS:g}.",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice(["letter", "hardware"]),
-    help="PTX: findings that make the exit code 4: all (letter, the default), or those that are"
-    " unordered on any hardware.",
-)
+@demand_options
 @click.option(
     "--cluster",
     type=COUNT,
@@ -90,7 +86,7 @@ def command(
     trips: int,
     manifest: str | None,
     max_seconds: float | None,
-    fail_on: str | None,
+    demand: Demand,
     cluster: int,
     mutated: bool,
     sample: int,
@@ -102,24 +98,27 @@ def command(
 
     Code objects: waits, LDS order, barriers, wait states. PTX: wgmma, mbarriers,
     shared memory, fences, named barriers, registers.
+
+    Exit code 4: errors. 6: none, but no path of a kernel was followed, or --strict and
+    something is unproved or unchecked.
     """
     if not mutated and (sample or seed):
         raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
     paths = [_code_in(Path(file)) for file in files]
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
-        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
-                 "--max-seconds": max_seconds is not None, "--fail-on": fail_on,
-                 "--cluster": cluster}  # fmt: skip
-        _refuse(asked, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
-        from mlagen.cli.audit_gfx950 import audit_files, mutate_file
+        other = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
+                 "--max-seconds": max_seconds is not None, "--cluster": cluster}  # fmt: skip
+        _refuse(other, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
+        from mlagen.cli.audit_gfx950 import Asked, audit_files, mutate_file
 
+        asked = Asked(kernel, threads, limit)
         if mutated:
             if len(paths) > 1:
                 raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
-            mutate_file(paths[0], kernel, threads, limit, sample, seed, as_json)
+            mutate_file(paths[0], asked, sample, seed, as_json)
             return
-        audit_files(paths, kernel, threads, advice, jobs, limit, shown, as_json)
+        audit_files(paths, asked, advice, jobs, shown, demand, as_json)
         return
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
@@ -128,7 +127,6 @@ def command(
         "PTX file",
         "its entries are all audited",
     )
-    from mlagen.audit.ptx import LETTER
     from mlagen.cli.audit_ptx import audit_file, given_of
     from mlagen.cli.audit_ptx import mutate_file as mutate_ptx
 
@@ -137,7 +135,7 @@ def command(
         mutate_ptx(paths[0], files[0], given, sample, seed, as_json)
         return
     most = SECONDS if max_seconds is None else max_seconds
-    audit_file(paths[0], files[0], given, most, shown, fail_on or LETTER, as_json)
+    audit_file(paths[0], files[0], given, most, shown, demand, as_json)
 
 
 def _code_in(path: Path) -> Path:

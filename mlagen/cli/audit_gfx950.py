@@ -14,15 +14,26 @@ import msgspec
 
 from mlagen.cli.progress import ProgressBar, progress_bar
 from mlagen.cli.report import print_facts, print_table, say
-from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
+from mlagen.cli.weighing import Demand
+from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError, UnprovedError
 from mlagen.processes import working
+from mlagen.severity import (
+    ADVICE,
+    ERROR,
+    LETTER,
+    UNPROVED,
+    counted,
+    failing,
+    of,
+    rank,
+)
 from mlagen.untrusted import printable
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
     from mlagen.audit.gfx950.budget import Watch
 
-SCHEMA = "mlagen.audit.gfx950/2"
+SCHEMA = "mlagen.audit.gfx950/3"
 _AROUND = 2  # instructions shown before and after the two of a finding
 
 
@@ -36,27 +47,37 @@ class Audited:
     error: MlagenError | None = None
 
 
+@dataclass(frozen=True)
+class Asked:
+    """How an object is to be audited. `kernel`: None for all; `threads`: of a workgroup, 0 where
+    the object says; `limit`: steps of each part, 0 for the default."""
+
+    kernel: str | None = None
+    threads: int = 0
+    limit: int = 0
+
+
 def audit_files(
     paths: Sequence[Path],
-    kernel: str | None,
-    threads: int,
+    asked: Asked,
     advice: bool,
     jobs: int,
-    limit: int,
     shown: int,
+    demand: Demand,
     as_json: bool,
 ) -> None:
-    """Audit every file; raises FindingsError when one of them has an error, or was not covered
-    for want of steps. `limit`: steps of each part, 0 for the default."""
+    """Audit every file. Findings that fail the `demand` raise FindingsError; UnprovedError where
+    one was not covered for want of steps, or where a strict `demand` is not met."""
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: at least one process audits")
     from mlagen.audit.gfx950 import RULES
 
     counts: Counter[tuple[str, str]] = Counter()
-    first, short = "", ""
+    wrong: list[Finding] = []
+    unproved, unchecked, short = 0, 0, ""
     unread: MlagenError | None = None
     listed = as_json or len(paths) == 1
-    for done in _audited(paths, kernel, threads, jobs, limit, listed=listed):
+    for done in _audited(paths, asked, jobs, listed=listed):
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
@@ -67,9 +88,9 @@ def audit_files(
         for audit, listing in done.kernels:
             for finding in audit.findings:
                 counts[finding.rule, finding.severity] += 1
-            if audit.errors and not first:
-                worst = audit.errors[0]
-                first = f"{worst.rule} at {worst.pc:#x} of {audit.kernel}"
+            wrong += failing(audit.findings, demand.fail_on)
+            unproved += len(of(audit.findings, UNPROVED))
+            unchecked += len(audit.unchecked)
             if audit.limited:
                 short = short or audit.kernel
             if as_json:
@@ -81,41 +102,34 @@ def audit_files(
     if not as_json and len(paths) > 1:
         rows = [(rule, sev, str(n), RULES[rule]) for (rule, sev), n in sorted(counts.items())]
         print_table("rules", ("rule", "severity", "findings", "demands"), rows)
-    errors = sum(number for (_, severity), number in counts.items() if severity == "error")
-    if first:
-        noun = "finding" if errors == 1 else "findings"
+    if wrong:
+        first = min(wrong, key=lambda finding: rank(finding.severity))
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-        raise FindingsError(f"{errors} {noun} in {files}, first: {first}")
+        place = f"{first.rule} at {first.pc:#x} of {first.kernel}"
+        raise FindingsError(f"{counted(wrong)} in {files}, first: {place}")
     if unread is not None:
         raise MissingError(f"not all files could be read, first: {unread.message}")
     if short:
-        raise FindingsError(
+        raise UnprovedError(
             f"the audit of {short} ran out of steps: nothing was found, but not all was covered",
             hint="see unchecked; --limit STEPS takes more",
         )
+    demand.require_proved(unproved, unchecked)
 
 
-def mutate_file(
-    path: Path,
-    kernel: str | None,
-    threads: int,
-    limit: int,
-    sample: int,
-    seed: int,
-    as_json: bool,
-) -> None:
+def mutate_file(path: Path, asked: Asked, sample: int, seed: int, as_json: bool) -> None:
     """Audit the mutants of one kernel; raises FindingsError when one is not told."""
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_mutants
     from mlagen.binary import read_code_object
 
-    code = read_code_object(path).kernel(kernel)
+    code = read_code_object(path).kernel(asked.kernel)
     with progress_bar("auditing mutants", long=not sample) as progress:
         judged = audit_mutants(
             code,
-            threads=threads,
+            threads=asked.threads,
             sample=sample,
             seed=seed,
-            limit=limit or DEFAULT_LIMIT,
+            limit=asked.limit or DEFAULT_LIMIT,
             progress=progress,
         )
     if as_json:
@@ -146,15 +160,13 @@ def mutate_file(
 
 def _audited(
     paths: Sequence[Path],
-    kernel: str | None,
-    threads: int,
+    asked: Asked,
     jobs: int,
-    limit: int,
     *,
     listed: bool,
 ) -> Iterator[Audited]:
     """The files one after the other, in the order given."""
-    work = [(str(path), kernel, threads, limit, listed) for path in paths]
+    work = [(str(path), asked, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
         for one in work:
             with progress_bar(f"auditing {one[0]}") as progress:
@@ -178,18 +190,20 @@ def _watch(progress: ProgressBar | None) -> Watch | None:
     return lambda part, steps: progress.say(f"{part}: {steps / 1e6:.1f} M steps")
 
 
-def _audit(work: tuple[str, str | None, int, int, bool], watch: Watch | None = None) -> Audited:
+def _audit(work: tuple[str, Asked, bool], watch: Watch | None = None) -> Audited:
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_kernel
     from mlagen.binary import read_code_object
 
-    file, kernel, threads, limit, listed = work
+    file, asked, listed = work
     try:
         loaded = read_code_object(file)
-        chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
+        one_only = asked.kernel is not None
+        chosen = [loaded.kernel(asked.kernel)] if one_only else list(loaded.kernels.values())
         found = []
         for one in chosen:
             listing = {ins.offset: str(ins) for ins in one.instructions} if listed else {}
-            audit = audit_kernel(one, threads, limit=limit or DEFAULT_LIMIT, watch=watch)
+            limit = asked.limit or DEFAULT_LIMIT
+            audit = audit_kernel(one, asked.threads, limit=limit, watch=watch)
             found.append((audit, listing))
         return Audited(file, tuple(found))
     except MlagenError as error:
@@ -209,11 +223,11 @@ def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str
 
 
 def _print(audit: KernelAudit, listing: dict[int, str], advice: bool, shown: int) -> None:
-    wanted = audit.findings if advice else audit.errors
+    wanted = audit.findings if advice else of(audit.findings, ERROR, UNPROVED, LETTER)
     for finding in wanted[:shown]:
         say(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
         if finding.needs:
-            say(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
+            say(f"  {'enough' if finding.severity == ADVICE else 'needs'}: {finding.needs}")
         last = None
         for offset, text, is_place in _around(listing, finding.pc, finding.other_pc):
             if last is not None and offset not in (last + 4, last + 8, last + 12, last + 16):
@@ -244,7 +258,7 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
         ("LDS", f"{audit.lds_bytes} bytes"),
         ("scratch", f"{audit.scratch_bytes} bytes"),
         ("waits", str(len(audit.waits))),
-        ("findings", f"{len(audit.errors)} errors, {len(audit.advice)} pieces of advice"),
+        ("findings", counted(audit.findings)),
         ("errors show in", f"{sum(len(f.places) for f in audit.errors)} places"),
         ("by rule", rules or "none"),
         ("covered", _covered(audit)),
@@ -259,13 +273,16 @@ def _covered(audit: KernelAudit) -> str:
 
 def _print_line(file: str, audit: KernelAudit) -> None:
     rules: Counter[str] = Counter(f.rule for f in audit.errors)
-    nothing = "nothing found, not all covered" if audit.unchecked else "clean"
+    doubts = of(audit.findings, UNPROVED, LETTER)
+    nothing = "no error" if doubts else "clean"
+    if audit.unchecked:
+        nothing = "nothing found, not all covered"
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""
-    say(
-        f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}",
-        verdict=True,
-    )
+    others = Counter(finding.severity for finding in audit.findings)
+    less = "".join(f"{others[severity]} {severity}, " for severity in (UNPROVED, LETTER, ADVICE)
+                   if others[severity] or severity == ADVICE)  # fmt: skip
+    say(f"{file}: {told}; {less}{len(audit.unchecked)} unchecked{limit}", verdict=True)
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
@@ -273,7 +290,9 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
     facts = asdict(audit)
     findings: list[Finding] = list(audit.findings)
     del facts["findings"]
-    facts |= {"errors": len(audit.errors), "advice": len(audit.advice)}
+    numbers = Counter(finding.severity for finding in findings)
+    facts |= {"errors": numbers[ERROR], "unproved": numbers[UNPROVED], "letter": numbers[LETTER],
+              "advice": numbers[ADVICE]}  # fmt: skip
     _line({"type": "kernel", "file": file, **facts})
     for finding in findings:
         around = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.text import named, read_text
-from mlagen.errors import ConfigError, FindingsError
+from mlagen.cli.weighing import Demand
+from mlagen.errors import ConfigError, FindingsError, UnprovedError
+from mlagen.severity import UNPROVED, counted, failing, of
 
 if TYPE_CHECKING:
-    from mlagen.audit.ptx import EntryReport, Finding, Given, MutationReport, Report
+    from mlagen.audit.ptx import EntryReport, Given, MutationReport, Report
 
 _GAPS = 100  # that are spelled out
 
@@ -36,11 +37,18 @@ def given_of(
 
 
 def audit_file(
-    path: Path, file: str, given: Given, limit: float, shown: int, fail_on: str, as_json: bool
+    path: Path,
+    file: str,
+    given: Given,
+    limit: float,
+    shown: int,
+    demand: Demand,
+    as_json: bool,
 ) -> None:
-    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules. Findings of
-    severity `fail_on` and above raise FindingsError."""
-    from mlagen.audit.ptx import LETTER, audit_ptx
+    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules.
+    Findings that fail the `demand` raise FindingsError; UnprovedError where no path was followed,
+    or where a strict `demand` is not met."""
+    from mlagen.audit.ptx import audit_ptx
 
     text = read_text(path)
     with progress_bar(f"auditing {file}"), named(file):
@@ -49,17 +57,20 @@ def audit_file(
         told = asdict(report)
         for entry in told["entries"]:
             del entry["evidence"]
-        print_json("audit.ptx", {"file": file, **told}, version=2)
+        print_json("audit.ptx", {"file": file, **told}, version=3)
     else:
         _print(file, report, shown)
-    counted = [f for f in report.findings if fail_on == LETTER or f.severity != LETTER]
-    if counted:
-        first = counted[0]
-        letter = sum(finding.severity == LETTER for finding in counted)
-        alone = f", {letter} of them by the letter of the PTX ISA alone" if letter else ""
+    if wrong := failing(report.findings, demand.fail_on):
         raise FindingsError(
-            f"{len(counted)} findings in {file}{alone}, first: {first.rule} at line {first.line}"
+            f"{counted(wrong)} in {file}, first: {wrong[0].rule} at line {wrong[0].line}"
         )
+    for entry in report.entries:
+        if entry.unfollowed:
+            raise UnprovedError(
+                f"{file}: no path of {entry.function} was followed: {entry.unfollowed}",
+                hint="nothing was found, and nearly nothing was looked at: see unchecked",
+            )
+    demand.require_proved(len(of(report.findings, UNPROVED)), len(report.unchecked))
 
 
 def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_json: bool) -> None:
@@ -86,6 +97,9 @@ def _boxes(given: tuple[str, ...]) -> dict[str, int]:
 
 
 def _print(file: str, report: Report, shown: int) -> None:
+    for entry in report.entries:
+        if entry.unfollowed:
+            say(f"unchecked: {entry.function}: no path was followed: {entry.unfollowed}")
     findings = report.findings
     for finding in findings[:shown]:
         say(finding.render())
@@ -109,22 +123,16 @@ def _print(file: str, report: Report, shown: int) -> None:
                 (entry.function, f"{entry.threads} threads, {_paths(entry)}")
                 for entry in report.entries
             ),
-            ("findings", _by_severity(findings)),
+            ("findings", counted(findings)),
             ("unchecked", str(len(report.unchecked))),
         ]
     )
 
 
 def _paths(entry: EntryReport) -> str:
+    if entry.idle:
+        return "nothing that a path could show"
     return "no path followed" if entry.unfollowed else f"{entry.facts.get('paths', 0)} paths"
-
-
-def _by_severity(findings: Sequence[Finding]) -> str:
-    """How many, and how many of them count by the letter of the PTX ISA alone."""
-    letter = sum(finding.severity == "letter" for finding in findings)
-    return (
-        f"{len(findings)}, {letter} of them by the letter alone" if letter else f"{len(findings)}"
-    )
 
 
 def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:

@@ -16,7 +16,9 @@ from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.text import named, read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
+from mlagen.cli.weighing import fail_on_option
 from mlagen.errors import ConfigError, FindingsError
+from mlagen.severity import Severity, counted, failing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     help="Most wave-instructions of a workgroup; without it a loop without end runs on.",
 )
 @launch_options
+@fail_on_option
 @click.option(
     "--out",
     type=OUT_FOLDER,
@@ -85,11 +88,15 @@ def command(
     max_instructions: int | None,
     allow_outside: bool,
     max_memory: int | None,
+    fail_on: Severity,
     out: str | None,
     shown: int,
     as_json: bool,
 ) -> None:
-    """Execute a kernel with its memory and a sanitizer; no GPU. --template prints a launch file."""
+    """Execute a kernel with its memory and a sanitizer; no GPU. --template prints a launch file.
+
+    Exit code 4: the sanitizer has errors.
+    """
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
 
@@ -130,10 +137,10 @@ def command(
             executed=executed,
         )
     if as_json:
-        print_json("emulate", _report(run))
+        print_json("emulate", _report(run), version=2)
     else:
         _print(run, shown, trace_nan)
-    wrong = len(run.result.findings) + len(run.damage)
+    wrong = len(failing(run.result.findings, fail_on)) + len(run.damage)
     if wrong:
         raise FindingsError(f"the sanitizer found {wrong} defects" if wrong > 1 else "one defect")
 
@@ -267,14 +274,14 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
         facts.append(("unset", ", ".join(run.unset)))
     if run.beyond:
         facts.append(("not passed", f"{', '.join(run.beyond)}: past the argument segment"))
-    facts.append(("findings", str(len(result.findings) + len(run.damage))))
+    facts.append(("findings", counted([*result.findings, *run.damage])))
     print_facts(facts)
 
 
 def _print_finding(run: LaunchRun, finding: Finding) -> None:
     from mlagen.emulator.launching.listing import around
 
-    say(str(finding) + _beside(finding))
+    say(f"{finding.severity}[{finding.kind}]: {finding.message}{_beside(finding)}")
     times = f", {finding.count} times" if finding.count > 1 else ""
     say(f"  first in workgroup {finding.workgroup}{times}")
     places = [finding.pc]
@@ -285,12 +292,12 @@ def _print_finding(run: LaunchRun, finding: Finding) -> None:
 
 
 def _beside(finding: Finding) -> str:
-    """What a finding of PTX has besides: its severity, and what `.loc` says."""
+    """What a finding of PTX has besides: what `.loc` says."""
     from mlagen.emulator import PtxFinding
 
     if not isinstance(finding, PtxFinding):
         return ""
-    text = " (by the letter of the ISA)" if finding.severity == "letter" else ""
+    text = ""
     places = ((finding.line, finding.location), (finding.other_line, finding.other_location))
     for line, place in dict.fromkeys(places):
         text += f"\n  line {line} is of {place}" if place else ""

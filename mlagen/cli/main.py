@@ -1,7 +1,8 @@
 """`mlagen`: how a command begins and ends. Nothing heavy is imported before an interrupt is caught.
 
 Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or an input is missing
-or an output cannot be written, 130 interrupted. Anything else is a defect of mlagen.
+or an output cannot be written, 6 nothing wrong was found but not all was checked, 130 interrupted.
+Anything else is a defect of mlagen.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ _JUDGED = frozenset({"proof", "outputs", "sanitizer", "verdict", "covered"})
 _COUNTED = {"findings": "red", "missed": "red", "unchecked": "yellow"}  # the colour but for 0
 _CELLS = {"passed": "green", "ok": "green", "found": "green", "missing": "red", "wrong": "red"}
 _SEVERITY = re.compile(
-    r"\n*(error|warning|unchecked|assumed|not known|not told)(\[[^\]]*\])?(?=[: ])"
+    r"\n*(error|unproved|letter|advice|warning|unchecked|assumed|not known|not told)"
+    r"(\[[^\]]*\])?(?=[: ])"
 )
 
 

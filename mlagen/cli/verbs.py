@@ -62,7 +62,8 @@ def cli() -> None:
     them, anybody's too: verify, emulate, audit, mutate, simulate, bench.
 
     The pages lie in docs/ of the repository, docs/README.md lists them; README.md has all commands.
-    Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or input is missing.
+    Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or input is missing,
+    6 nothing wrong was found, but not all was checked.
     """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from mlagen.severity import ERROR, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,7 @@ class Finding:
     `pc` and `other_pc` are byte offsets from the kernel's entry. `wave` / `other_wave` and
     `workgroup` are those of the first occurrence; `count` is how often the pair was met.
     `resource`: the registers, LDS bytes or buffer; `needs`: what would repair it, such as
-    "vmcnt(2)".
+    "vmcnt(2)". `severity`: a word of mlagen.severity.
 
     Kinds: missing-wait, overwrite-in-flight, race-raw, race-war, race-waw, wait-states,
     undefined-register, undefined-lds, unset-argument (bytes of the argument segment that no
@@ -33,6 +35,7 @@ class Finding:
     resource: str
     needs: str
     count: int
+    severity: Severity = field(default=ERROR, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
@@ -44,7 +47,7 @@ class PtxFinding(Finding):
     0; `wave` is a warp of the block `workgroup`.
 
     `line`, `other_line`: of the text, 0 for none. `location`: what its `.loc` says ("kernel.cu:7:3"
-    and where it was inlined), "" without. `severity` is "hardware" for what goes wrong on some
+    and where it was inlined), "" without. `severity` is "error" for what goes wrong on some
     machine, "letter" for what the ISA's text orders by nothing and every known machine does.
 
     Kinds: race-raw, race-war, race-waw, undefined-register, register-in-flight (the tensor core has
@@ -59,4 +62,3 @@ class PtxFinding(Finding):
     other_line: int
     location: str
     other_location: str
-    severity: str

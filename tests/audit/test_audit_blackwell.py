@@ -99,7 +99,7 @@ def test_the_same_mutant_is_missed_where_paths_are_followed() -> None:
 
 
 def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["audit", str(file)]) == 0
+    assert run(["audit", str(file)]) == 6
     said = " ".join(capsys.readouterr().out.split())
     assert f"checked: k: by the text alone, {', '.join(BY_TEXT + TENSOR)}" in said
     assert "128 threads, no path followed" in said

@@ -4,6 +4,7 @@ import pytest
 
 from mlagen.audit.ptx import Given, audit_ptx
 from mlagen.errors import ConfigError
+from mlagen.severity import ASSUMED, UNPROVED
 
 # Thread by thread, two blocks send 512 bytes to each other and read what came; twice. `{}`: what
 # the tests take away. The mbarriers: full (one arrival and bytes), empty (the peer's 128 threads).
@@ -104,9 +105,11 @@ def test_who_is_told_with_the_block():
 
 def test_the_blocks_of_a_cluster():
     found, report = rules(cluster="")
-    assert not found and report.entries[0].facts["cluster"] == 2
-    assert any("2 were taken (--cluster)" in said for said in report.unchecked)
-    assert not rules(Given(cluster=2), cluster="")[1].unchecked
+    assert found == {ASSUMED} and report.entries[0].facts["cluster"] == 2
+    (guess,) = report.findings
+    assert guess.severity == UNPROVED and "taken to have 2 blocks (--cluster" in guess.message
+    told = rules(Given(cluster=2), cluster="")
+    assert not told[0] and not told[1].unchecked
     assert rules(cluster=".maxclusterrank 2")[1].entries[0].facts["cluster"] == 2
     with pytest.raises(ConfigError, match="a CTA cluster of 64 blocks; it has up to 16"):
         rules(Given(cluster=64))

@@ -109,12 +109,12 @@ def test_a_looser_count_is_found() -> None:
     assert "lds-raw" in rules(report)
 
 
-def test_a_read_before_the_barrier_that_is_waited_for_after_it_is_advice() -> None:
+def test_a_read_before_the_barrier_that_is_waited_for_after_it_is_a_doubt() -> None:
     """The copy that overwrites it is issued later, and takes longer: no more can be said."""
     late = without(RING, "s_waitcnt lgkmcnt(0)", 1)
     found = [f for f in audit(late).findings if f.rule == "lds-war"]
     assert found
-    assert all(f.severity == "advice" for f in found)
+    assert all(f.severity == "letter" for f in found)
     same = [f for f in audit(without(RING, "s_barrier", 1)).findings if f.rule == "lds-war"]
     assert any(f.severity == "error" for f in same)
 

@@ -45,7 +45,7 @@ def findings(ring, text="", *, first=False):
 @pytest.mark.parametrize("ring", WRONG, ids=lambda ring: ring.name)
 def test_a_place_that_is_given_back_too_early(ring):
     (found,) = findings(ring, first=True)
-    assert (found.rule, found.severity) == (RULE, "hardware")
+    assert (found.rule, found.severity) == (RULE, "error")
     assert "cp.async.bulk" in found.text
     assert found.other_text.startswith("ld")
     assert "releases it before a value of that load is used" in found.message

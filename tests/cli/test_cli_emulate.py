@@ -32,7 +32,7 @@ def test_a_clean_run_prints_outputs_counts_and_facts(mlagen, tmp_path: Path) -> 
 def test_the_same_as_json(mlagen, tmp_path: Path) -> None:
     done = emulated(mlagen, tmp_path, "--json", "--out", tmp_path / "out")
     report = json.loads(done.out)
-    assert report["schema"] == "mlagen.emulate/1"
+    assert report["schema"] == "mlagen.emulate/2"
     assert (report["kernel"], report["workgroups"]) == ("k", 2)
     assert report["counts"]["v_mul_f32"] == 2
     assert report["wave_instructions"] == sum(report["counts"].values())
@@ -45,7 +45,7 @@ def test_the_same_as_json(mlagen, tmp_path: Path) -> None:
 def test_findings_show_code_around_both_places_and_end_with_4(mlagen, tmp_path: Path) -> None:
     done = emulated(mlagen, tmp_path, wait="s_nop 0")
     assert done.code == 4
-    assert done.out.startswith("missing-wait: wave 0: v_mul_f32 v3, s8, v2")
+    assert done.out.startswith("error[missing-wait]: wave 0: v_mul_f32 v3, s8, v2")
     marked = [line for line in done.out.splitlines() if line.startswith("    > ")]
     assert ["global_load_dword" in marked[0], "v_mul_f32" in marked[1]] == [True, True]
     assert "needs vmcnt(0)" in done.out and "s_nop 0" in done.out

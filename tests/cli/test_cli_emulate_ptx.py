@@ -56,12 +56,13 @@ def test_a_finding_with_its_lines(mlagen: Callable[..., Any], folder: Path) -> N
     (folder / "k.ptx").write_text(TEXT.replace("    st.global", "    .loc 1 7 3\n    st.global"))
     (folder / "l.toml").write_text(LAUNCH.replace('"out"\n', '"out"\nbuffer_offset = 4\n'))
     done = mlagen(*RUN, "--mode", "random")
-    assert done.code == 4 and "global-bounds: warp 0: st.global.u32 [%rd1], %r1; at line 11" in (
-        done.out
+    assert (
+        done.code == 4
+        and "error[global-bounds]: warp 0: st.global.u32 [%rd1], %r1; at line 11" in (done.out)
     )
     assert ">     11  st.global.u32" in done.out and "line 11 is of ?:7:3" in done.out
     (finding,) = json.loads(mlagen(*RUN, "--json").out)["findings"]
-    assert (finding["line"], finding["severity"]) == (11, "hardware")
+    assert (finding["line"], finding["severity"]) == (11, "error")
 
 
 def test_a_template_is_a_launch(mlagen: Callable[..., Any], folder: Path) -> None:
@@ -72,5 +73,5 @@ def test_a_template_is_a_launch(mlagen: Callable[..., Any], folder: Path) -> Non
 def test_a_trap_ends_the_run_with_findings(mlagen: Callable[..., Any], folder: Path) -> None:
     (folder / "k.ptx").write_text(TEXT.replace("ret;", "trap;"))
     done = mlagen(*RUN, "--no-sanitizer")
-    assert done.code == 4 and "trap: warp 0: trap; at line 11" in done.out
+    assert done.code == 4 and "error[trap]: warp 0: trap; at line 11" in done.out
     assert np.load("out.npy").tolist() == [77]  # outputs are written all the same

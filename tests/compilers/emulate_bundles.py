@@ -70,9 +70,9 @@ def in_all_modes(bundle: Bundle) -> dict[str, Emulated]:
 
 
 def grave(runs: dict[str, Emulated]) -> list[str]:
-    """Findings of hardware's severity, each once, and damage."""
+    """Errors, each once, and damage."""
     found = [f"{f.kind} at line {f.line}" for run in runs.values() for f in run.findings
-             if f.severity == "hardware"]  # fmt: skip
+             if f.severity == "error"]  # fmt: skip
     found += [text for run in runs.values() for text in run.damage]
     return list(dict.fromkeys(found))
 

@@ -76,5 +76,5 @@ def test_a_line_that_is_taken_out_is_missed(
     assert len(without) < len(lines)
     path.write_text("\n".join(without) + "\n")
     run = emulated(bundle, MODES["latest"])
-    assert any(f.kind == kind and f.severity == "hardware" for f in run.findings), run.findings
+    assert any(f.kind == kind and f.severity == "error" for f in run.findings), run.findings
     assert grave({"latest": run})

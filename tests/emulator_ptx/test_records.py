@@ -53,7 +53,7 @@ def test_each_word_of_a_race_counts(store: str, words: int) -> None:
         f"""mad.lo.u32 %r10, %r3, 8, %r2; mad.lo.u32 %r11, %r3, 2, %r2; cvt.u16.u32 %h1, %r4;
         mad.lo.u32 %r12, %r3, 16, %r2; {store}"""
     )
-    assert [(one.kind, one.count, one.c) for one in found.findings] == [("RACE", words, y.HARDWARE)]
+    assert [(one.kind, one.count, one.c) for one in found.findings] == [("RACE", words, y.ERROR)]
 
 
 def test_reading_again_makes_no_record() -> None:

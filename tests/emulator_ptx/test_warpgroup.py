@@ -90,17 +90,17 @@ def test_a_barrier_orders_it(mode):
 
 def test_a_store_after_the_fence_is_a_race_on_hardware():
     races, _ = ran(FENCE, LATE, PRODUCT)
-    assert (y.HARDWARE, False) in races
+    assert (y.ERROR, False) in races
 
 
 def test_a_store_between_two_products_is_a_race_on_hardware():
     races, _ = ran(FENCE, PRODUCT, LATE, PRODUCT)
-    assert (y.HARDWARE, False) in races
+    assert (y.ERROR, False) in races
 
 
 def test_the_proxy_fence_is_still_asked_for():
     races, _ = ran(LATE.replace("fence.proxy.async;", ""), FENCE, PRODUCT)
-    assert (y.HARDWARE, False) in races
+    assert (y.ERROR, False) in races
 
 
 def test_another_warpgroup_has_no_part_in_it():
@@ -113,7 +113,7 @@ def test_another_warpgroup_has_no_part_in_it():
     start = start.replace("mov.b16 %h0, 0;", "mov.b16 %h0, 0;\nsetp.lt.u32 %p2, %r0, 128;")
     text = kernel(start + late + FENCE + PRODUCT + END, "p", head=HEAD)
     found = run(text, {"p": out}, block=(160, 1, 1))
-    assert {(f.c, f.b & MEET != 0) for f in found.findings} == {(y.HARDWARE, False)}
+    assert {(f.c, f.b & MEET != 0) for f in found.findings} == {(y.ERROR, False)}
 
 
 def test_names_of_functions():

@@ -33,4 +33,4 @@ def test_prefill_with_a_wait_taken_away():
     lines[at] = "setp.eq.u32 P1, 0, 0;"
     given = Given(shared_bytes=kernel.shared_bytes)
     report = audit_ptx("\n".join(lines), given, seconds=SECONDS, first=False)
-    assert any(finding.severity == "hardware" for finding in report.findings)
+    assert any(finding.severity == "error" for finding in report.findings)

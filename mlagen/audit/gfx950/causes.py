@@ -1,7 +1,8 @@
 """Which findings have one cause: the same wait or s_nop is missing, perhaps in copies of the code.
 
 A loop that is unrolled eight times and lacks a wait shows it wherever the wait's results are used.
-That is one thing to repair, so it is one finding with all its places.
+That is one thing to repair, so it is one finding with all its places. So is a guess, with all that
+rests on it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
-from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.severity import ASSUMED, resting
 
 
 def together(findings: Iterable[Finding]) -> list[Finding]:
@@ -33,7 +35,7 @@ def together(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _keys(finding: Finding) -> Iterable[Hashable]:
-    kind = (finding.rule, finding.severity)
+    kind = (finding.rule, finding.severity, finding.guess)
     yield (*kind, _name(finding.asm), _name(finding.other_asm))
     yield (*kind, finding.other_pc)
 
@@ -54,10 +56,39 @@ def _join(group_of: list[int], one: int, other: int) -> None:
     group_of[second] = first
 
 
+def by_guess(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with one in the place of all that rest on the same guess."""
+    kept: list[Finding] = []
+    resting_on: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.guess:
+            resting_on.setdefault(finding.guess, []).append(finding)
+        else:
+            kept.append(finding)
+    return kept + [_guessed(group) for group in resting_on.values()]
+
+
+def _guessed(group: list[Finding]) -> Finding:
+    # What breaks a rule tells more than a place that does not.
+    group.sort(key=lambda finding: (finding.rule == ASSUMED, finding.pc))
+    first = group[0]
+    rules = [place.rule for finding in group for place in finding.places]
+    broken = {*rules} - {ASSUMED}
+    told = resting(first.guess, rules)
+    if broken:
+        told = f"{told}, first: {first.message}"
+    rule = first.rule if len(broken) < 2 else ASSUMED
+    return replace(first, rule=rule, message=told, places=_places(group))
+
+
+def _places(group: list[Finding]) -> tuple[Place, ...]:
+    return tuple(place for finding in group for place in finding.places)
+
+
 def _as_one(group: list[Finding]) -> Finding:
     first, others = group[0], group[1:]
     if not others:
         return first
     places = "place" if len(others) == 1 else "places"
     message = f"{first.message}; it shows in {len(others)} more {places}, up to {others[-1].pc:#x}"
-    return replace(first, message=message, places=tuple(p for f in group for p in f.places))
+    return replace(first, message=message, places=_places(group))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
+from mlagen.audit.gfx950.causes import by_guess
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
@@ -17,6 +18,7 @@ from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.errors import ConfigError
+from mlagen.severity import ADVICE, ERROR, of, rank
 from mlagen.targets.gfx950.limits import GFX950
 
 
@@ -58,11 +60,11 @@ class KernelAudit:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if f.severity == "error")
+        return of(self.findings, ERROR)
 
     @property
     def advice(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if f.severity == "advice")
+        return of(self.findings, ADVICE)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def audit_kernel(
         lds_bytes=descriptor.lds_bytes,
         scratch_bytes=descriptor.scratch_bytes,
         waves_per_simd=GFX950.waves_per_simd(descriptor.vgprs),
-        findings=tuple(sorted(findings, key=lambda f: (f.severity != "error", f.pc, f.rule))),
+        findings=tuple(sorted(by_guess(findings), key=lambda f: (rank(f.severity), f.pc, f.rule))),
         unchecked=tuple(unchecked),
         limited=bool(spent),
         waits=_slack(steps, waits),
@@ -188,7 +190,7 @@ def _blamed(
     at = {step.ins.offset: step.index for step in steps}
     blamed = set()
     for finding in findings:
-        if finding.severity != "error" or finding.rule == "wait-states":
+        if finding.severity == ADVICE or finding.rule == "wait-states":
             continue
         for name, is_vm in (("vmcnt", True), ("lgkmcnt", False)):
             pairs = [

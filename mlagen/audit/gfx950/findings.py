@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 from mlagen.binary.instruction import Instruction
-
-Severity = Literal["error", "advice"]
+from mlagen.severity import ASSUMED, UNPROVED, Severity
 
 # Rule -> what it demands. The list in docs/audit.md is held to this one by a test.
 RULES: dict[str, str] = {
@@ -22,6 +20,7 @@ RULES: dict[str, str] = {
     "wait-states": "instructions whose results need wait states are that far from their uses",
     "barrier-unequal": "all waves of a workgroup pass the same number of barriers",
     "counter-capacity": "no wait is left out because more is outstanding than a counter counts",
+    ASSUMED: "what the object does not say is as it was taken to be",
     "stricter-wait": "a wait asks for no more than what follows it needs",
 }
 
@@ -48,8 +47,8 @@ class Finding:
     `pc`, `other_pc`: byte offsets from the kernel's entry (`other_pc` None where one instruction
     is enough). `places`: every pair that shows it, this one included. `resource`: the registers or
     LDS bytes. `needs`: what would repair it, or would be enough ("vmcnt(4)", "s_nop 3").
-    `severity`: "advice" costs speed or says what could not be shown to matter, "error" is a defect
-    on the path that the message tells.
+    `severity`: a word of mlagen.severity. `guess`: what the finding rests on, which makes it
+    unproved; "" for nothing.
     """
 
     rule: str
@@ -63,6 +62,7 @@ class Finding:
     needs: str
     message: str
     places: tuple[Place, ...] = ()
+    guess: str = ""
 
     def __post_init__(self) -> None:
         if not self.places:
@@ -84,8 +84,28 @@ class Finding:
         resource: str,
         needs: str,
         message: str,
+        guess: str = "",
     ) -> Finding:
-        """A finding on a pair of instructions; None: one is enough."""
+        """A finding on a pair of instructions; None: one is enough. With a `guess` that it rests
+        on, it is unproved, whatever `severity` says."""
         ins, other = pair
         pc, asm = (other.offset, str(other)) if other else (None, "")
-        return cls(rule, severity, kernel, ins.offset, str(ins), pc, asm, resource, needs, message)
+        return cls(
+            rule,
+            UNPROVED if guess else severity,
+            kernel,
+            ins.offset,
+            str(ins),
+            pc,
+            asm,
+            resource,
+            needs,
+            message,
+            guess=guess,
+        )
+
+    @classmethod
+    def assumed(cls, kernel: str, ins: Instruction, guess: str, *, resource: str = "") -> Finding:
+        """An instruction that rests on a guess, though it breaks no rule."""
+        return cls.at(ASSUMED, UNPROVED, kernel, (ins, None), resource=resource, needs="",
+                      message=guess, guess=guess)  # fmt: skip

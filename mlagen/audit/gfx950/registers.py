@@ -7,7 +7,7 @@ from collections.abc import Set
 
 from mlagen.audit.gfx950.budget import OutOfSteps
 from mlagen.audit.gfx950.causes import together
-from mlagen.audit.gfx950.findings import Finding, Severity
+from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.states import TooClose
 from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
 from mlagen.audit.gfx950.waits import Unwaited, WaitReport
@@ -15,6 +15,7 @@ from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import KernelCode
 from mlagen.binary.allocated import unallocated
 from mlagen.binary.effects import effects
+from mlagen.severity import ERROR, LETTER, Severity
 
 _COUNTER = {"vm": "vmcnt", "lds": "lgkmcnt", "smem": "lgkmcnt"}
 
@@ -59,8 +60,9 @@ def _missing(
     full = CAPACITY.get(load.queue)
     crowded = full is not None and nearest.newer >= full
     rule = "overwrite-in-flight" if overwrites else "missing-wait"
+    severity: Severity = ERROR
     if crowded:
-        rule = "counter-capacity"
+        rule, severity = "counter-capacity", LETTER  # whether it holds a wave back is a doubt
     elif load.queue == "smem" and witness.weak_waits:
         rule = "smem-order"
     verb = "overwrites" if overwrites else "uses"
@@ -74,7 +76,7 @@ def _missing(
             f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
             f"counts, and a full counter is not known to hold a wave back"
         )
-    return Finding.at(rule, "error", kernel.name, (use.ins, load.ins), resource=names, needs=needs,
+    return Finding.at(rule, severity, kernel.name, (use.ins, load.ins), resource=names, needs=needs,
                       message=message)  # fmt: skip
 
 
@@ -173,7 +175,7 @@ def _close(kernel: KernelCode, steps: tuple[Step, ...], one: TooClose, base: int
     )
     if one.shipped_without:
         message += " by LLVM's table, though AMD ships kernels without"
-    severity: Severity = "advice" if one.shipped_without else "error"
+    severity: Severity = LETTER if one.shipped_without else ERROR
     needs = f"s_nop {one.need - one.have - 1}"
     return Finding.at("wait-states", severity, kernel.name, (second, first), resource=names,
                       needs=needs, message=message)  # fmt: skip

@@ -3,12 +3,9 @@
 from mlagen.audit.ptx.check import Given, audit_ptx
 from mlagen.audit.ptx.mutation import Mutant, MutationReport, mutate
 from mlagen.audit.ptx.report import RULES, EntryReport, Finding, Report
-from mlagen.audit.ptx.severity import HARDWARE, LETTER
 from mlagen.audit.ptx.source import Beside, read_manifest
 
 __all__ = [
-    "HARDWARE",
-    "LETTER",
     "RULES",
     "Beside",
     "EntryReport",

@@ -43,7 +43,7 @@ def solve(program: EntryProgram, setting: Setting, notes: Notes) -> Setting:
             notes.add(_finding(program, one, "are no whole number of 16-byte units of boxes"))
     boxes = _least_squares(found, unknown, seen)
     wrong = [one for one in found if sum(boxes[name] for name in one.names) != one.size]
-    if wrong and not notes.found:
+    if wrong and not notes.wrong:
         shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())
         notes.add(_finding(program, wrong[0], f"do not fit what the other phases expect ({shown})"))
     shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())

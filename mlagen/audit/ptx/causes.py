@@ -1,5 +1,6 @@
 """One finding for each cause: what repeats over an unrolled loop, or over pairs of lines that one
-missing synchronisation leaves unordered, is told once, with all its lines."""
+missing synchronisation leaves unordered, is told once, with all its lines. So is a guess, with all
+that rests on it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mlagen.audit.ptx.report import Finding
-from mlagen.audit.ptx.severity import LETTER
+from mlagen.severity import ASSUMED, rank, resting
 
 # Whatever lines they have, these findings lack the same thing: a fence between two kinds of
 # accesses, a wait before the end.
@@ -29,11 +30,13 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
         group.append(finding)
         at.update(dict.fromkeys(_keys(finding), home))
     found = [_merged(group) for group in groups.values()]
-    return sorted(found, key=lambda f: (f.severity == LETTER, f.line, f.rule))
+    return sorted(found, key=lambda f: (rank(f.severity), f.line, f.rule))
 
 
 def _keys(finding: Finding) -> list[tuple[object, ...]]:
-    """What makes findings one: opcodes, or a line that both have."""
+    """What makes findings one: a guess, opcodes, or a line that both have."""
+    if finding.guess:
+        return [("guess", finding.guess)]
     kind = (finding.rule, finding.severity)
     if finding.rule in _BY_OPCODE:
         return [(*kind, _opcode(finding.text), _opcode(finding.other_text))]
@@ -49,6 +52,15 @@ def _opcode(text: str) -> str:
 
 
 def _merged(group: list[Finding]) -> Finding:
-    group.sort(key=lambda f: (f.line, f.other_line))
+    # Of a guess, what breaks a rule tells more than a place that does not.
+    group.sort(key=lambda f: (f.rule == ASSUMED, f.line, f.other_line))
     places = tuple(dict.fromkeys((f.line, f.other_line) for f in group))
-    return replace(group[0], places=places)
+    first = group[0]
+    if not first.guess:
+        return replace(first, places=places)
+    broken = {f.rule for f in group} - {ASSUMED}
+    told = resting(first.guess, (f.rule for f in group))
+    if broken:
+        told = f"{told}, first: {first.message}"
+    rule = first.rule if len(broken) < 2 else ASSUMED
+    return replace(first, rule=rule, message=told, places=places)

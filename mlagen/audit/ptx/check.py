@@ -65,7 +65,7 @@ _NOTHING = Given()
 def audit_ptx(
     text: str, given: Given = _NOTHING, *, first: bool = False, seconds: float = 0
 ) -> Report:
-    """Audits PTX text. `first`: one path with a finding is enough. `seconds`: of CPU time, after
+    """Audits PTX text. `first`: one path with an error is enough. `seconds`: of CPU time, after
     which what was not looked at is told as a gap; 0: any.
     Raises UnsupportedError where the text is no PTX, or is not read within the seconds;
     ConfigError for threads that no block has."""
@@ -127,6 +127,8 @@ class _Audit:
         self.facts["paths"] = self.notes.paths
         told = f"the audit ended before it had followed all of this kernel: it met {why}"
         left = told_unreached(self.program, self.notes.reached) if self.program else ""
+        if not self.notes.paths:
+            self.notes.unfollowed = f"it met {why}"
         self.notes.unchecked = {
             told: None, **({left: None} if left else {}), **self.notes.unchecked
         }  # fmt: skip
@@ -154,11 +156,15 @@ class _Audit:
         if setting.shared_bytes > resources.FOLLOWED:
             self.notes.unfollow(f"no block has {setting.shared_bytes} bytes of shared memory")
         elif protocol or self.wants_evidence:
-            if not (self.first and self.notes.found):
+            if not (self.first and self.notes.wrong):
                 setting = solve(program, setting, self.notes)
                 self.facts["boxes"] = dict(setting.boxes)
-            if not (self.first and self.notes.found):
+            if not (self.first and self.notes.wrong):
                 self._paths(program, setting, spare)
+                if not (self.notes.paths or self.notes.wrong):
+                    self.notes.unfollow("none was followed to its end")
+        else:
+            self.notes.idle = True
         return self._told()
 
     def _told(self) -> EntryReport:
@@ -178,6 +184,7 @@ class _Audit:
             self.evidence,
             self.notes.unfollowed,
             self.notes.checked,
+            self.notes.idle,
         )
 
     def _short(self, text: str) -> str:
@@ -219,7 +226,7 @@ class _Audit:
         blocks = self.given.cluster or said or 1
         if blocks == 1 and not self.given.cluster and any(map(_of_a_cluster, entry.instructions)):
             blocks = 2
-            self.notes.gap("the blocks of the CTA cluster are not known; 2 were taken (--cluster)")
+            self.notes.assume("the CTA cluster was taken to have 2 blocks (--cluster tells)")
         if blocks > MAX_CLUSTER:
             raise ConfigError(f"a CTA cluster of {blocks} blocks; it has up to {MAX_CLUSTER}")
         if blocks > 1:
@@ -298,7 +305,8 @@ def _by_parameter(entry: Entry, boxes: Mapping[str, int]) -> dict[str, int]:
 def _placed(finding: Finding, module: Module, beside: Beside) -> Finding:
     """With the lines around it and, where a manifest tells, the schedule's line."""
     context = []
-    for number in range(max(finding.line - 1, 1), min(finding.line + 1, len(module.lines)) + 1):
+    first, last = max(finding.line - 1, 1), min(finding.line + 1, len(module.lines))
+    for number in range(first, last + 1) if finding.line else ():
         mark = ">" if number == finding.line else " "
         context.append(f"{mark} {number}: {_short(module.lines[number - 1])}")
     return replace(

@@ -13,6 +13,7 @@ from mlagen.audit.ptx.report import Notes
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Term
 from mlagen.ptx import Kind
+from mlagen.severity import any_error
 
 MAX_RUNS = 400
 _ROUNDS = 4  # of a loop of unknown length, at least
@@ -56,12 +57,12 @@ def explore(
 ) -> Explored:
     """Follows every path twice: with copies that land at once and the warps in ascending order,
     and with copies that land as late as they can and the warps in descending order. `first`: one
-    path with a finding is enough."""
+    path with an error is enough."""
     found = Explored()
     settings = [replace(setting, late=late, reverse=late) for late in (False, True)]
     for one in settings[: 2 if first else 1]:
         _Walk(program, one, notes, found, first).pilot()
-        if (first and notes.found) or not found.complete:
+        if (first and notes.wrong) or not found.complete:
             found.gaps(notes)
             return found
     found.rounds = max(trips or _rounds(found.seen), 1)
@@ -69,7 +70,7 @@ def explore(
     while True:
         walk = Explored(seen=found.seen, rounds=found.rounds)
         _Walk(program, settings[0], notes, walk, first).run()
-        if first and notes.found:
+        if first and notes.wrong:
             return walk
         more = 0 if trips else _more_rounds(program, walk, reached)
         if not more:
@@ -159,7 +160,7 @@ class _Walk:
                 if not path.possible():
                     self.found.impossible += 1
                     continue
-                if self.first and cta.state.findings and not path.unresolved:
+                if self.first and any_error(cta.state.findings) and not path.unresolved:
                     self._leaf(cta.state)
                     return
                 other = cta.clone()
@@ -176,7 +177,7 @@ class _Walk:
                 return
             runs += 1
             self._leaf(cta.state)
-            if self.first and self.notes.found:
+            if self.first and self.notes.wrong:
                 return
             if runs % 2 and stack:
                 # Every second path goes the other way at the oldest decision: should time or the

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlagen.audit.ptx.severity import HARDWARE, severity
+from mlagen.audit.ptx.severity import severity
 from mlagen.ptx import Instruction
+from mlagen.severity import ASSUMED, ERROR, UNPROVED, Severity, any_error, rank
 
 # Rule -> what it demands. The list in docs/ptx_audit.md is held to this one by a test.
 RULES: dict[str, str] = {
@@ -56,14 +57,17 @@ RULES: dict[str, str] = {
     "tcgen05-group": "all tcgen05 of a kernel have the same .cta_group",
     "tcgen05-sparse": "the sparsity of an instruction descriptor is that of the modifiers",
     "tcgen05-shape": "M and N of an instruction descriptor are some that its modifiers allow",
+    ASSUMED: "what the text does not say is as it was taken to be",
     "call": "no calls in a kernel that uses wgmma (ptxas serialises it)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule. `other_line` is the second instruction of a pair, 0 for none. `severity`:
-    "hardware" or "letter". `places`: lines and other lines of all that have this cause."""
+    """One broken rule. `line` is 0 for the whole kernel; `other_line` is the second instruction of
+    a pair, 0 for none. `severity`: a word of mlagen.severity. `guess`: what it rests on, which
+    makes it unproved; "" for nothing. `places`: lines and other lines of all that have this
+    cause."""
 
     rule: str
     function: str
@@ -78,7 +82,8 @@ class Finding:
     place: str = ""  # the schedule's line, where a manifest tells it
     other_place: str = ""
     context: tuple[str, ...] = ()
-    severity: str = HARDWARE
+    severity: Severity = ERROR
+    guess: str = ""
     places: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -92,8 +97,10 @@ class Finding:
         other: Instruction | None = None,
         needs: str = "",
         who: str = "",
+        guess: str = "",
     ) -> Finding:
-        """A finding on an instruction, or on a pair of them."""
+        """A finding on an instruction, or on a pair of them. `guess`: what it rests on; see
+        mlagen.severity."""
         line, text = (other.line, other.text) if other else (0, "")
         return cls(
             rule,
@@ -105,15 +112,18 @@ class Finding:
             text,
             needs=needs,
             who=who,
-            severity=severity(rule, instruction, other),
+            severity=UNPROVED if guess else severity(rule, instruction, other),
+            guess=guess,
         )
+
+    def resting_on(self, guess: str) -> Finding:
+        """The finding, which is no more certain than a guess."""
+        return replace(self, severity=UNPROVED, guess=guess)
 
     def render(self) -> str:
         """The diagnostic, as `error[rule] file:line: what happened`, then the lines."""
-        level = "error" if self.severity == HARDWARE else "letter"
-        head = (
-            f"{level}[{self.rule}] {self.place or f'{self.function}:{self.line}'}: {self.message}"
-        )
+        here = f"{self.function}:{self.line}" if self.line else self.function
+        head = f"{self.severity}[{self.rule}] {self.place or here}: {self.message}"
         notes = " ".join(
             part
             for part in (
@@ -136,7 +146,8 @@ class Finding:
 
     def _all(self) -> str:
         """All places that have the finding's cause, by their lines."""
-        told = f"{len(self.places)} times, at lines {_ranges({line for line, _ in self.places})}"
+        lines = {line for line, _ in self.places if line}
+        told = f"{len(self.places)} times, at lines {_ranges(lines)}"
         others = {other for _, other in self.places if other}
         return f"{told}, with lines {_ranges(others)}" if others else told
 
@@ -152,16 +163,33 @@ class Notes:
     """Collects findings and gaps of one entry; a pair of lines is told once for each rule."""
 
     function: str
-    found: dict[tuple[str, int, int], Finding] = field(default_factory=dict)
+    found: dict[tuple[object, ...], Finding] = field(default_factory=dict)
     unchecked: dict[str, None] = field(default_factory=dict)
     unfollowed: str = ""  # why no path is followed
     checked: tuple[str, ...] = ()  # of such an entry
+    idle: bool = False  # no path could show anything
     paths: int = 0  # that were followed to their end
     reached: set[int] = field(default_factory=set)  # instructions on them
 
+    @property
+    def wrong(self) -> bool:
+        """Whether an error was found."""
+        return any_error(self.found.values())
+
     def add(self, finding: Finding) -> None:
-        """Keeps the first finding of its rule and pair."""
-        self.found.setdefault((finding.rule, finding.line, finding.other_line), finding)
+        """Keeps the gravest finding of its rule and pair, the first of equals."""
+        key: tuple[object, ...] = (finding.rule, finding.line, finding.other_line)
+        if finding.rule == ASSUMED:
+            key = (*key, finding.guess)
+        known = self.found.setdefault(key, finding)
+        if rank(finding.severity) < rank(known.severity):
+            self.found[key] = finding
+
+    def assume(self, guess: str, instruction: Instruction | None = None) -> None:
+        """Something that had to be guessed, though no rule is broken by it so far: at an
+        instruction, or for the whole kernel. `guess`: see mlagen.severity."""
+        line, text = (instruction.line, instruction.text) if instruction else (0, "")
+        self.add(Finding(ASSUMED, self.function, line, text, guess, severity=UNPROVED, guess=guess))
 
     def gap(self, text: str) -> None:
         """Something that could not be decided."""
@@ -189,7 +217,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class EntryReport:
     """The audit of one kernel. `unfollowed`: why no path of it was followed, "" where paths were;
-    then `checked` says what was looked at."""
+    then `checked` says what was looked at. `idle`: it has nothing that a path could show: no
+    barrier, no shared memory, nothing asynchronous."""
 
     function: str
     threads: int
@@ -199,6 +228,7 @@ class EntryReport:
     evidence: Evidence | None = None
     unfollowed: str = ""
     checked: tuple[str, ...] = ()
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

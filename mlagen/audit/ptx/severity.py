@@ -4,17 +4,17 @@ the PTX ISA alone."""
 from __future__ import annotations
 
 from mlagen.ptx import Instruction
+from mlagen.severity import ERROR, LETTER, Severity
 
-HARDWARE, LETTER = "hardware", "letter"
 # A write by a copy that a wait orders before a wgmma, without the fence between the proxies: no
 # failure of it is known on sm_90, and published kernels rely on it. Ordinary stores do fail.
 _COPIED = ("cp.async", "st.async")
 
 
-def severity(rule: str, instruction: Instruction, other: Instruction | None) -> str:
+def severity(rule: str, instruction: Instruction, other: Instruction | None) -> Severity:
     """Whether a finding is unordered on any hardware, or by the ISA's letter alone."""
     if rule == "bulk-unwaited":
         return LETTER
     if rule == "proxy-fence" and other is not None and instruction.name == "wgmma":
-        return LETTER if other.opcode.startswith(_COPIED) else HARDWARE
-    return HARDWARE
+        return LETTER if other.opcode.startswith(_COPIED) else ERROR
+    return ERROR

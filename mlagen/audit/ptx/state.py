@@ -120,12 +120,23 @@ class State:
         *,
         other: Instruction | None = None,
         needs: str = "",
+        guess: str = "",
     ) -> None:
-        """Notes a finding of this path."""
+        """Notes a finding of this path. `guess`: what it rests on; see mlagen.severity."""
         if not self.setting.solve:
             name, who = self.program.entry.name, agent.who if agent else ""
-            found = Finding.at(rule, name, instruction, message, other=other, needs=needs, who=who)
-            self.findings.append(found)
+            self.findings.append(
+                Finding.at(
+                    rule,
+                    name,
+                    instruction,
+                    message,
+                    other=other,
+                    needs=needs,
+                    who=who,
+                    guess=guess,
+                )
+            )
 
     def tell_clashes(
         self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]

@@ -31,6 +31,7 @@ from mlagen.emulator.ptx.host.entries import entry_of
 from mlagen.emulator.tensor_maps import TensorMap
 from mlagen.errors import ConfigError
 from mlagen.ptx import Entry, Module, read_ptx
+from mlagen.severity import ERROR, Severity
 
 MAX_MEMORY = 1 << 28  # bytes of all buffers unless the caller says more; a run holds each thrice
 _MOST_ITEMS = (
@@ -50,6 +51,7 @@ class GuardDamage:
     side: str
     distance: int
     count: int
+    severity: Severity = ERROR
 
     def __str__(self) -> str:
         return (

@@ -299,6 +299,6 @@ FIND_SLOTS: Final = 16384
     TENSOR_MISUSE,  # a: a rule of tensor.layout
 ) = range(1, 18)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
-HARDWARE: Final = 2  # nothing orders it
+ERROR: Final = 2  # nothing orders it
 
 TEMP_BYTES: Final = 1 << 18

@@ -1,6 +1,6 @@
 """One mutant's verdict: assembled, run in the emulator, compared with the original.
 
-* killed: the sanitizer reports a finding, the run does not end, or the output differs.
+* killed: the sanitizer reports an error, the run does not end, or the output differs.
 * equivalent: no access is ordered differently (the text shows it), or no run shows any
   difference: the same bits in latest and earliest mode and in 100 random legal interleavings
   of each call, without findings, with the mutated line executed.
@@ -27,6 +27,7 @@ from mlagen.mutation.gfx950.listing import Listing, read_listing
 from mlagen.mutation.gfx950.mutant import Mutant, assembled, original_line
 from mlagen.mutation.gfx950.tile_numbers import tiles_for
 from mlagen.mutation.verdict import Verdict
+from mlagen.severity import ERROR, of
 
 RANDOM_RUNS = 100  # random legal interleavings a call, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -113,8 +114,8 @@ class Judge:
                 run = self._run(code, call, mode, copies=copies, seed=seed, limit=limit)
             except UnsupportedError as error:
                 return Verdict(mutant, "killed", "no end", error.message, str(call), mode)
-            if run.result.findings:
-                finding, located = self._told(mutant, code, run.result.findings)
+            if errors := of(run.result.findings, ERROR):
+                finding, located = self._told(mutant, code, errors)
                 return Verdict(
                     mutant, "killed", finding.kind, finding.message, str(call), mode, located
                 )
@@ -159,10 +160,10 @@ class Judge:
         if call not in self._originals:
             code = self.artifact.code
             run = self._run(code, call, "latest")
-            if run.result.findings:
+            if errors := of(run.result.findings, ERROR):
                 raise FindingsError(
-                    f"{self.artifact.manifest.kernel}, {call}: the unmutated kernel has findings, "
-                    f"so no mutant can be judged: {run.result.findings[0]}"
+                    f"{self.artifact.manifest.kernel}, {call}: the unmutated kernel has errors, "
+                    f"so no mutant can be judged: {errors[0]}"
                 )
             read = load_code_object(code)
             kernel = read.kernel(self.artifact.manifest.symbol)

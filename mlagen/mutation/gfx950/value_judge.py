@@ -31,6 +31,7 @@ from mlagen.mutation.gfx950.listing import Listing, read_listing
 from mlagen.mutation.gfx950.mutant import Mutant, assembled
 from mlagen.mutation.verdict import Verdict
 from mlagen.problem.expected import Expected, compare
+from mlagen.severity import ERROR, of
 from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of
 
@@ -153,7 +154,7 @@ class ValueJudge:
             code = load_code_object(artifact.code)
             kernel = code.kernel(artifact.manifest.symbol)
             lines = {code.line_of(kernel, pc) or 0 for pc in emulation.executions}
-        return outputs, emulation.findings, lines, emulation.wave_instructions
+        return outputs, of(emulation.findings, ERROR), lines, emulation.wave_instructions
 
     def _one(self, mutant: Mutant, changed: Artifact, call: _Known) -> tuple[Verdict | None, bool]:
         """How one call tells the mutant from the original, or None and whether the bits agree."""

@@ -6,23 +6,26 @@ from dataclasses import dataclass, replace
 
 from mlagen.audit.ptx import Given
 from mlagen.audit.ptx.check import audit_module
-from mlagen.audit.ptx.mutation import same, told
+from mlagen.audit.ptx.mutation import new_findings, same, told
 from mlagen.audit.ptx.report import EntryReport, Finding
 from mlagen.errors import MlagenError
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.ptx import Module, read_ptx
 from mlagen.ptx.effects import Kind
+from mlagen.severity import ERROR, LETTER, of
 
 _SECONDS = 60  # of CPU for one mutant; what was not looked at is no finding
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """`finding`: the first that is new, "" for none. `excuse`: why the change alters nothing, as
-    far as the audit can tell; "" where it cannot."""
+    """`finding`: the first error that is new, "" for none. `excuse`: why the change alters nothing,
+    as far as the audit can tell; "" where it cannot. `letter`: the first new finding by the letter
+    of the ISA, which kills nothing."""
 
     finding: str
     excuse: str
+    letter: str = ""
 
 
 class AuditJudge:
@@ -37,24 +40,26 @@ class AuditJudge:
             boxes={**given.filled().boxes, **facts.get("boxes", {})},
             trips=facts.get("rounds", given.trips),
         )
-        self._known = {key for finding in self.original.findings for key in _keys(finding)}
 
     def judge(self, mutant: PtxMutant, text: str) -> Audited:
         """Audits a mutant's text."""
         try:
             module = _alone(read_ptx(text), self.entry)
             # One finding is enough, unless it may be one that the kernel itself has.
-            after = _audited(module, self.given, first=not self._known)
+            after = _audited(module, self.given, first=not of(self.original.findings, ERROR))
         except MlagenError as error:
             return Audited(f"refused: {error.message.partition(chr(10))[0]}", "")
-        new = [f for f in after.findings if not self._known.issuperset(_keys(f))]
-        if new:
-            return Audited(f"{new[0].rule} at line {new[0].line}", "")
-        return Audited("", self._excuse(mutant, module, after))
+        new = new_findings(self.original, after)
+        if errors := of(new, ERROR):
+            return Audited(_told(errors[0]), "")
+        letters = of(new, LETTER)
+        return Audited(
+            "", self._excuse(mutant, module, after), _told(letters[0]) if letters else ""
+        )
 
     def _excuse(self, mutant: PtxMutant, module: Module, after: EntryReport) -> str:
         evidence = self.original.evidence
-        if evidence is None or self.original.findings:
+        if evidence is None or of(self.original.findings, ERROR):
             return ""
         if why := told(evidence, mutant.line, removed=mutant.removed):
             return why
@@ -72,7 +77,5 @@ def _audited(module: Module, given: Given, *, first: bool = False) -> EntryRepor
     return report.entries[0]
 
 
-def _keys(finding: Finding) -> set[tuple[str, int, int]]:
-    """All places of a finding: one is told for each cause."""
-    places = {(finding.line, finding.other_line), *finding.places}
-    return {(finding.rule, *place) for place in places}
+def _told(finding: Finding) -> str:
+    return f"{finding.rule} at line {finding.line}"

@@ -1,12 +1,13 @@
 """One mutant's verdict: run in the emulator, audited, and both compared with the original.
 
-* killed: the sanitizer or the audit has a finding that the kernel itself has not, the reader or the
+* killed: the sanitizer or the audit has an error that the kernel itself has not, the reader or the
   emulator refuses the text, the run does not end, or the output is wrong: other bits, or for
   mutants of values an oracle's bound.
 * equivalent: the same bits and no finding in modes latest and earliest and in random ones of each
   call that executes the change, and, where the audit is asked about what synchronises, a reason of
   the audit's: it follows all paths, and its clocks are not the emulator's.
-* missed: everything else.
+  Also what is told by the letter of the ISA alone, which hardware is known to order ("letter").
+* missed: everything else, what is unproved included.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import Outputs, Runs, same_bits
 from mlagen.mutation.verdict import Verdict
 from mlagen.ptx import Kind
+from mlagen.severity import ERROR, LETTER, any_error, of
 
 RANDOM_RUNS = 6  # random legal interleavings a call, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -31,12 +33,13 @@ ENDLESS = 4  # times the original's instructions, after which a mutant does not 
 _SYNCHRONISING = ("waits", "arrivals", "fences", "barriers", "registers", "phases")
 # What orders the lanes of a warp, of which the emulator's clocks know nothing.
 _LANES = f"{Kind.WARP_BARRIER.value} removed"
-Key = tuple[str, int, int]
+_LETTER = "only the letter of the ISA forbids it, and hardware is known to order it"
+Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """A call of the unmutated kernel. `known`: its findings, by kind and lines."""
+    """A call of the unmutated kernel. `known`: its findings, by kind, severity and lines."""
 
     outputs: Outputs
     known: frozenset[Key]
@@ -52,12 +55,13 @@ class _Seen:
     why: str
     same: bool
     located: bool = False
+    letter: str = ""  # the first new finding by the letter of the ISA
 
 
 class PtxJudge:
     """Judges the mutants of one text. Runs of the original are kept.
 
-    `clean`: FindingsError where the unmutated kernel has findings or is wrong; else its findings
+    `clean`: FindingsError where the unmutated kernel has errors or is wrong; else its findings
     are known, and a mutant's are new or nothing.
     """
 
@@ -102,9 +106,11 @@ class PtxJudge:
         plan.append(("earliest", 0, several))
         plan += [("random", seed, several) for seed in range(RANDOM_RUNS)]
         differs: Verdict | None = None
+        letter = ""
         for mode, seed, own in plan:
             for call in own:
                 seen = self._one(mutant, text, call, mode, seed)
+                letter = letter or seen.letter
                 if not seen.by:
                     continue
                 told = f"{seen.by}: {seen.why}"
@@ -115,6 +121,9 @@ class PtxJudge:
                 differs = differs or verdict
             if mode == "earliest" and differs:
                 return differs
+        if letter and not differs:
+            why = f"{_LETTER}: {letter}"
+            return Verdict(mutant, "equivalent", "letter", why, emulator="")
         return differs or self._silent(mutant, text, calls, len(several))
 
     def _silent(
@@ -151,12 +160,14 @@ class PtxJudge:
         except (UnsupportedError, ConfigError, BinaryError) as error:
             return _Seen(_refusal(error), error.message.partition("\n")[0], same=False)
         new = [f for f in result.findings if _key(f) not in original.known]
-        if new:
-            first = next((f for f in new if _near(mutant, f)), new[0])
+        letters = of(new, LETTER)
+        letter = letters[0].message if letters else ""
+        if errors := of(new, ERROR):
+            first = next((f for f in errors if _near(mutant, f)), errors[0])
             return _Seen(first.kind, first.message, same=False, located=_near(mutant, first))
         same = same_bits(original.outputs, outputs)
         if same:
-            return _Seen("", "", same=True)
+            return _Seen("", "", same=True, letter=letter)
         if mutant.kind != "values" or not self.runs.judged:
             return _Seen("values", "output bits differ from the original's", same=False)
         oracle = self.runs.wrong(call, outputs)
@@ -167,10 +178,10 @@ class PtxJudge:
         if call not in self._originals:
             outputs, result = self.runs.run(call, self.text, "latest", 0, None)
             wrong = self.runs.wrong(call, outputs)
-            if self.clean and (result.findings or wrong):
-                what = result.findings[0] if result.findings else f"wrong by the {wrong}"
+            if self.clean and ((found := of(result.findings, ERROR)) or wrong):
+                what = found[0] if found else f"wrong by the {wrong}"
                 raise FindingsError(
-                    f"{call}: the unmutated kernel has findings or is wrong, so no mutant can be "
+                    f"{call}: the unmutated kernel has errors or is wrong, so no mutant can be "
                     f"judged: {what}"
                 )
             known = frozenset(_key(f) for f in result.findings) | self._also(call, outputs)
@@ -190,9 +201,10 @@ class PtxJudge:
         for mode, seed in () if call.once else modes:
             also, result = self.runs.run(call, self.text, mode, seed, None)
             found |= {_key(f) for f in result.findings}
-            if (found and self.clean) or not same_bits(outputs, also):
+            wrong = self.clean and any_error(result.findings)
+            if wrong or not same_bits(outputs, also):
                 raise FindingsError(
-                    f"{call}, mode {mode}: the unmutated kernel has findings or other bits, so no "
+                    f"{call}, mode {mode}: the unmutated kernel has errors or other bits, so no "
                     f"mutant can be judged"
                 )
         return frozenset(found)
@@ -206,6 +218,9 @@ class PtxJudge:
         excuse = audited.excuse if mutant.kind in _SYNCHRONISING else ""
         if excuse := excuse or mutant.excuse:
             return Verdict(mutant, "equivalent", "audit", excuse, audit="")
+        if audited.letter:
+            why = f"{_LETTER}: {audited.letter}"
+            return Verdict(mutant, "equivalent", "letter", why, audit="")
         return Verdict(mutant, "missed", "audit", "no finding, and no reason for that", audit="")
 
     def _joined(self, verdict: Verdict, audited: Audited) -> Verdict:
@@ -227,18 +242,21 @@ class PtxJudge:
         if audited.excuse:
             why = f"{audited.excuse}; {verdict.why}"
             return dataclasses.replace(both, by="audit and runs", why=why)
+        if audited.letter or verdict.by == "letter":
+            why = f"{_LETTER}: {audited.letter}" if audited.letter else verdict.why
+            return dataclasses.replace(both, by="letter", why=why)
         return dataclasses.replace(both, outcome="missed", by="no reason", why=verdict.why)
 
 
 def _key(finding: Finding) -> Key:
-    """Kind and lines; mutants keep lines."""
+    """Kind, severity and lines; mutants keep lines."""
     assert isinstance(finding, PtxFinding)
-    return finding.kind, finding.line, finding.other_line
+    return finding.kind, finding.severity, finding.line, finding.other_line
 
 
 def _near(mutant: PtxMutant, finding: Finding) -> bool:
     """Whether the mutated line is one of a finding's, or lies between them."""
-    _, line, other = _key(finding)
+    *_, line, other = _key(finding)
     lines = sorted((line, other)) if other else [line, line]
     return lines[0] <= mutant.line <= lines[1]
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
-from mlagen.audit.gfx950.findings import Finding, Place, Severity
+from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
@@ -15,11 +15,13 @@ from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.usage import accesses, bounds
 from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
+from mlagen.severity import ERROR, LETTER, Severity, rank
 from mlagen.targets.gfx950.limits import GFX950
 
 _FINDING_STEPS = 500
 _LEAST_RUNS = 6
 """Sets of paths that are followed in any case: all the loop counts of `paths`."""
+_LOOSE = "branches by values that code computes in ways that are not followed may go either way"
 _QUIET, _PATIENT = 3, 12
 """Runs without a new edge after which no more is expected: where every block that matters was
 reached, and where some was not."""
@@ -110,11 +112,11 @@ class _Told:
             known = self.findings.get(key)
             pairs = self.pairs.setdefault(key, {})
             new = (earlier, later) not in pairs
-            if new or (known is not None and known.severity == "advice" and key not in met):
+            if new or (known is not None and known.severity != ERROR and key not in met):
                 self.program.budget.spend(_FINDING_STEPS)
                 found = self._finding(race, run)
                 # One that nothing speaks against tells more.
-                if known is None or (known.severity == "advice" and found.severity == "error"):
+                if known is None or rank(found.severity) < rank(known.severity):
                     self.findings[key] = found
                 met.add(key)
                 pairs.setdefault((earlier, later), found.place)
@@ -122,9 +124,9 @@ class _Told:
             self._count_barriers(number, run)
 
     def all_findings(self) -> Iterator[Finding]:
-        wrong = {_topic(key) for key, found in self.findings.items() if found.severity == "error"}
+        wrong = {_topic(key) for key, found in self.findings.items() if found.severity == ERROR}
         for key, finding in self.findings.items():
-            if finding.severity == "advice" and _topic(key) in wrong:
+            if finding.severity != ERROR and _topic(key) in wrong:
                 continue  # no excuse where an error speaks of the same
             pairs = self.pairs.get(key, {})
             others = [p for pair, p in pairs.items() if pair != (finding.other_pc, finding.pc)]
@@ -169,7 +171,7 @@ class _Told:
             ("barrier-unequal",),
             Finding(
                 rule="barrier-unequal",
-                severity="error",
+                severity=ERROR,
                 kernel=self.program.kernel.name,
                 pc=next(
                     (i.offset for i in self.program.flow.instructions if i.mnemonic == "s_barrier"),
@@ -203,11 +205,12 @@ class _Told:
                 if done >= race.later.issued
                 else "nothing orders them"
             )
-        doubts = _doubts(race, run)
-        severity: Severity = "advice" if doubts else "error"
+        loose = run.decisions.loose()
+        doubts = f"; by values of {loose}" if loose else _overtaken(race)
+        severity: Severity = LETTER if doubts else ERROR
         name, message = self.program.kernel.name, f"{why}{doubts}{_witness(run)}"
         return Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
-                          needs=needs, message=message)  # fmt: skip
+                          needs=needs, message=message, guess=_LOOSE if loose else "")  # fmt: skip
 
 
 def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
@@ -215,11 +218,8 @@ def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
     return (key[0], *key[2:])
 
 
-def _doubts(race: Race, run: Run) -> str:
-    """Why a race may not matter, "" where nothing speaks against it."""
-    loose = run.decisions.loose()
-    if loose:
-        return f"; the path rests on values that are not followed ({loose})"
+def _overtaken(race: Race) -> str:
+    """Why hardware may order a race all the same, "" where nothing speaks for that."""
     overtaken = race.earlier.site.kind == "read" and race.later.site.kind == "dma"
     if overtaken and race.earlier.issued < race.later.issued:
         return (

@@ -58,7 +58,7 @@ def phase_of(m: int) -> int:
 @compiled
 def misuse(context: int, warp: int, row: int, rule: int, address: int) -> None:
     """Report what an instruction may not do to an mbarrier."""
-    report(context, y.MBARRIER_MISUSE, row, -1, warp, rule, address, y.HARDWARE)
+    report(context, y.MBARRIER_MISUSE, row, -1, warp, rule, address, y.ERROR)
 
 
 @compiled
@@ -272,7 +272,7 @@ def in_reach(context: int, warp: int, row: int, slot: int) -> bool:
     if flags & REMOTE == 0:
         misuse(context, warp, row, a.OTHER_CTA, address)
     if load_i64(cta_base(context, cta), y.T_LIVE) == 0:
-        report(context, y.SHARED_GONE, row, -1, warp, address, 0, y.HARDWARE)
+        report(context, y.SHARED_GONE, row, -1, warp, address, 0, y.ERROR)
     return flags & REMOTE != 0
 
 

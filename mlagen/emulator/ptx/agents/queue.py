@@ -115,7 +115,7 @@ def end_of_warp(context: int, warp: int) -> None:
         shared = load_i64(op, a.O_SHARED)
         if shared >= 0 and shared >> y.RANK_SHIFT == cta:
             kind = load_i64(op, a.O_KIND)
-            severity = y.LETTER if kind == a.LANES else y.HARDWARE
+            severity = y.LETTER if kind == a.LANES else y.ERROR
             if kind == a.TO_GLOBAL or kind == a.TENSOR_TO_GLOBAL:
                 severity = y.LETTER
             report(

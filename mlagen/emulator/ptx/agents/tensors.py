@@ -89,13 +89,13 @@ def read_map(context: int, warp: int, row: int, address: int, words: int) -> boo
     if host == 0:
         return False
     if address & 63 != 0:
-        report(context, y.MAP_MISUSE, row, -1, warp, a.MISALIGNED, address, y.HARDWARE)
+        report(context, y.MAP_MISUSE, row, -1, warp, a.MISALIGNED, address, y.ERROR)
     magic = load_i64(host, 0)
     index = load_i64(host, 1)
     if magic == a.MAP_EDITED:
         if edited_words(words, host):
             return True
-        report(context, y.MAP_MISUSE, row, -1, warp, a.BAD_FIELDS, address, y.HARDWARE)
+        report(context, y.MAP_MISUSE, row, -1, warp, a.BAD_FIELDS, address, y.ERROR)
         fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
         return False
     if magic != a.MAP_MAGIC or index < 0 or index >= load_i64(context, y.C_MAP_COUNT):
@@ -136,7 +136,7 @@ def note_shared(context: int, op: int, where: int, size: int) -> None:
     slot = load_i64(op, a.O_MBARRIER)
     rank = where >> y.RANK_SHIFT
     if load_i64(cta_base(context, rank), y.T_LIVE) == 0:
-        report(context, y.SHARED_GONE, row, -1, warp, where, size, y.HARDWARE)
+        report(context, y.SHARED_GONE, row, -1, warp, where, size, y.ERROR)
     if slot < 0:
         number = own(context, warp, BULK_READ)
         clock = load_i64(op, a.O_GROUP) + 1

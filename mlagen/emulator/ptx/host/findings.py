@@ -19,6 +19,7 @@ from mlagen.emulator.ptx.machine import Setup
 from mlagen.emulator.ptx.order import meeting as order
 from mlagen.emulator.ptx.tensor import layout as tensor
 from mlagen.ptx import Instruction, Location
+from mlagen.severity import ERROR, LETTER
 
 Told = tuple[str, str, str]  # message, resource, needs
 PLACES = 8  # of inlined code, that a finding tells
@@ -51,7 +52,7 @@ class Met:
     cluster: int
     other: int = -1
     other_warp: int = -1
-    severity: int = y.HARDWARE
+    severity: int = y.ERROR
     count: int = 1
 
 
@@ -135,7 +136,7 @@ class Run:
             other_line=there.line if there else 0,
             location=located(here),
             other_location=located(there),
-            severity="letter" if met.severity == y.LETTER else "hardware",
+            severity=LETTER if met.severity == y.LETTER else ERROR,
         )
 
 
@@ -471,17 +472,17 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.UNDEFINED_REGISTER: ("undefined-register", _undefined_register, 0),
     y.REGISTER_IN_FLIGHT: ("register-in-flight", _in_flight, 0),
     y.UNDEFINED_SHARED: ("undefined-shared", _undefined_shared, 0),
-    y.DIVERGED: ("diverged", _diverged, y.HARDWARE),
-    y.BARRIER_COUNT: ("barrier-count", _barrier_count, y.HARDWARE),
+    y.DIVERGED: ("diverged", _diverged, y.ERROR),
+    y.BARRIER_COUNT: ("barrier-count", _barrier_count, y.ERROR),
     y.MBARRIER_MISUSE: ("mbarrier-misuse", _mbarrier_misuse, 0),
-    y.BYTES_UNCOUNTED: ("bytes-uncounted", _bytes_uncounted, y.HARDWARE),
+    y.BYTES_UNCOUNTED: ("bytes-uncounted", _bytes_uncounted, y.ERROR),
     y.PENDING_AT_EXIT: ("pending-at-exit", _pending, 0),
-    y.SHARED_GONE: ("shared-gone", _shared_gone, y.HARDWARE),
-    y.REGISTERS_BUDGET: ("registers-budget", _registers, y.HARDWARE),
-    y.WGMMA_MISUSE: ("wgmma-misuse", _wgmma, y.HARDWARE),
-    y.GLOBAL_BOUNDS: ("global-bounds", _bounds, y.HARDWARE),
-    y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.HARDWARE),
-    y.ALIGNMENT: ("alignment", _alignment, y.HARDWARE),
-    y.MAP_MISUSE: ("map-misuse", _map, y.HARDWARE),
+    y.SHARED_GONE: ("shared-gone", _shared_gone, y.ERROR),
+    y.REGISTERS_BUDGET: ("registers-budget", _registers, y.ERROR),
+    y.WGMMA_MISUSE: ("wgmma-misuse", _wgmma, y.ERROR),
+    y.GLOBAL_BOUNDS: ("global-bounds", _bounds, y.ERROR),
+    y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.ERROR),
+    y.ALIGNMENT: ("alignment", _alignment, y.ERROR),
+    y.MAP_MISUSE: ("map-misuse", _map, y.ERROR),
     y.TENSOR_MISUSE: ("tensor-misuse", _tensor, 0),
 }

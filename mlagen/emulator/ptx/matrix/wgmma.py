@@ -72,7 +72,7 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
         chosen = load_i64(place(context, warp, load_i64(p, y.P_C)), 0) & mask
         adds = 1 if chosen != 0 else 0
         if chosen != 0 and chosen != mask and load_i64(context, y.C_SANITIZE) != 0:
-            report(context, y.WGMMA_MISUSE, row, -1, warp, 1, 0, y.HARDWARE)
+            report(context, y.WGMMA_MISUSE, row, -1, warp, 1, 0, y.ERROR)
     if load_i64(queue, m.Q_OPEN) == 0:
         note_group(context, warp)
     first = first_row(context, warp)
@@ -89,7 +89,7 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
         return
     if load_i64(context, y.C_SANITIZE) != 0:
         if lanes_of(mask) != y.LANES:
-            report(context, y.WGMMA_MISUSE, row, -1, warp, 2, mask, y.HARDWARE)
+            report(context, y.WGMMA_MISUSE, row, -1, warp, 2, mask, y.ERROR)
         wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1, adds)
     tail = load_i64(queue, m.Q_TAIL)
     if tail - load_i64(queue, m.Q_HEAD) >= m.RING:

@@ -153,7 +153,7 @@ def overwritten(context: int, warp: int, load: int) -> bool:
         return False
     row = load_i64(load, L_ROW)
     pair = AFTER_WRITE_READ | LATE
-    found = report(context, y.RACE, row, write >> ROW_AT, warp, address, pair, y.HARDWARE)
+    found = report(context, y.RACE, row, write >> ROW_AT, warp, address, pair, y.ERROR)
     if found != 0:
         store_i64(found, y.F_OTHER_WARP, -1)
         store_i64(found, y.F_RELEASE, load_i64(warp_base(context, warp), y.W_RELEASE))

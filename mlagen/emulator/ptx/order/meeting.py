@@ -71,7 +71,7 @@ def meet(
     number = (before >> COMPONENT_AT) & _COMPONENTS
     clock = (before >> CLOCK_AT) & _CLOCKS
     kind = kind_of(context, number)
-    severity = y.HARDWARE
+    severity = y.ERROR
     pair = how
     late = before & LATE_BIT != 0
     if late and agent == 0:

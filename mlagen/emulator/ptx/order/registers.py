@@ -33,9 +33,7 @@ def in_flight(context: int, warp: int, row: int, slot: int, number: int) -> None
         if waits > load_i64(warp_words(context, warp), TW_LOADS):
             report(context, y.REGISTER_IN_FLIGHT, row, held & _ROW, warp, number, waits, y.LETTER)
     elif held > 0 and held >> 24 > load_i64(matrix_words(context, warp), m.Q_COMPLETE):
-        report(
-            context, y.REGISTER_IN_FLIGHT, row, held & _ROW, warp, number, held >> 24, y.HARDWARE
-        )
+        report(context, y.REGISTER_IN_FLIGHT, row, held & _ROW, warp, number, held >> 24, y.ERROR)
 
 
 @compiled
@@ -94,7 +92,7 @@ def wgmma_registers(context: int, warp: int, row: int, group: int, adds: int) ->
             if held < 0 and (-(held + 1)) >> 24 == fences:
                 other = (-(held + 1)) & _ROW
                 if which == 1 or matrix_operand(context, p, number):
-                    report(context, y.WGMMA_MISUSE, row, other, warp, 3, number, y.HARDWARE)
+                    report(context, y.WGMMA_MISUSE, row, other, warp, 3, number, y.ERROR)
             unset = which == 0 and load_u32(defined, slot) != uint32(y.ALL)
             if unset and (adds != 0 or matrix_operand(context, p, number)):
                 report(context, y.UNDEFINED_REGISTER, row, -1, warp, number, y.ALL, y.LETTER)

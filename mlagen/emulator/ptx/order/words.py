@@ -48,7 +48,7 @@ def other_cluster(context: int, warp: int, row: int, address: int, word: int, ho
     if load_i64(clocks, number) >= (before >> CLOCK_AT) & _CLOCKS:
         return
     pair = how | ELSEWHERE
-    severity = y.HARDWARE
+    severity = y.ERROR
     if how == AFTER_WRITE_WRITE and changes_nothing(context, warp, row, address):
         pair |= SAME
         severity = y.LETTER

@@ -85,7 +85,7 @@ def allocate(context: int, warp: int, row: int, mask: int) -> int:
         return y.AGAIN
     take_group(context, warp, row)
     if load_i64(words, t.TC_RELINQUISHED) != 0:
-        misuse(context, warp, row, t.AFTER_RELINQUISH, columns, y.HARDWARE)
+        misuse(context, warp, row, t.AFTER_RELINQUISH, columns, y.ERROR)
     for unit in range(first, first + count):
         store_i64(words, t.TC_OWNER + unit, first + 1)
     store_i64(words, t.TC_UNITS + first, count)
@@ -118,7 +118,7 @@ def free(context: int, warp: int, row: int, mask: int) -> None:
     if load_i64(words, t.TC_OWNER + first) != first + 1 or (
         load_i64(words, t.TC_UNITS + first) != count or address % t.UNIT != 0
     ):
-        misuse(context, warp, row, t.OTHER_ALLOCATION, address, y.HARDWARE)
+        misuse(context, warp, row, t.OTHER_ALLOCATION, address, y.ERROR)
         return
     if load_i64(context, y.C_SANITIZE) != 0:
         number = own(context, warp, GENERIC)
@@ -146,5 +146,5 @@ def check_freed(context: int, warp: int) -> None:
     for unit in range(t.UNITS):
         if load_i64(words, t.TC_OWNER + unit) == unit + 1:
             misuse(
-                context, warp, load_i64(words, t.TC_ROW + unit), t.LEAKED, unit * t.UNIT, y.HARDWARE
+                context, warp, load_i64(words, t.TC_ROW + unit), t.LEAKED, unit * t.UNIT, y.ERROR
             )

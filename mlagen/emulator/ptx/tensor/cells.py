@@ -46,7 +46,7 @@ def cells_exist(
     words = cta_words(context, cta)
     for unit in range(column // t.UNIT, (column + columns - 1) // t.UNIT + 1):
         if load_i64(words, t.TC_OWNER + unit) == 0:
-            misuse(context, warp, row, t.NOT_ALLOCATED, address, y.HARDWARE)
+            misuse(context, warp, row, t.NOT_ALLOCATED, address, y.ERROR)
             return True
     return True
 
@@ -71,7 +71,7 @@ def take_group(context: int, warp: int, row: int) -> None:
         store_i64(words, t.TC_GROUP, 1 + pair)
         store_i64(words, t.TC_GROUP_ROW, row)
     elif held != 1 + pair:
-        misuse(context, warp, row, t.MIXED_GROUPS, held, y.HARDWARE)
+        misuse(context, warp, row, t.MIXED_GROUPS, held, y.ERROR)
 
 
 @compiled

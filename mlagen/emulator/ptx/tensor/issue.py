@@ -127,7 +127,7 @@ def check_apart(context: int, warp: int, row: int, data: int, columns: int) -> N
     if load_i64(context, y.C_SANITIZE) == 0 or (to ^ first) >> 16 != 0:
         return
     if (to & 0xFFFF) < (first & 0xFFFF) + A_COLUMNS and (first & 0xFFFF) < (to & 0xFFFF) + columns:
-        misuse(context, warp, row, t.OVERLAPS, to, y.HARDWARE)
+        misuse(context, warp, row, t.OVERLAPS, to, y.ERROR)
 
 
 @compiled

@@ -111,15 +111,15 @@ def moved_address(context: int, warp: int, row: int, mask: int) -> int:
     address = operand(context, warp, p, 0, first_lane(mask)) & 0xFFFFFFFF
     for lane in range(y.LANES):
         if (mask >> lane) & 1 and operand(context, warp, p, 0, lane) & 0xFFFFFFFF != address:
-            misuse(context, warp, row, t.UNEQUAL, address, y.HARDWARE)
+            misuse(context, warp, row, t.UNEQUAL, address, y.ERROR)
     lane = address >> 16
     first = 32 * ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
     within = lane & 31
     if within != 0 and (shape == t.S32X32 or within != 16):
-        misuse(context, warp, row, t.OTHER_LANES, address, y.HARDWARE)
+        misuse(context, warp, row, t.OTHER_LANES, address, y.ERROR)
         within = 0
     elif lane - within != first:
-        severity = y.LETTER if lane < 32 else y.HARDWARE
+        severity = y.LETTER if lane < 32 else y.ERROR
         misuse(context, warp, row, t.OTHER_LANES, address, severity)
     address = ((first + within) << 16) | (address & 0xFFFF)
     columns = width_of(p)

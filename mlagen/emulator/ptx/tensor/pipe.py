@@ -280,7 +280,7 @@ def land_commit(context: int, op: int) -> None:
     at = mbarrier_base(context, slot)
     cta = slot // a.MBARRIERS
     if load_i64(cta_base(context, cta), y.T_LIVE) == 0 and cta != load_i64(op, a.O_CTA):
-        misuse(context, warp, row, t.LATE_ARRIVAL, load_i64(at, a.MB_ADDRESS), y.HARDWARE)
+        misuse(context, warp, row, t.LATE_ARRIVAL, load_i64(at, a.MB_ADDRESS), y.ERROR)
         return
     if load_i64(at, a.MB_VALID) == 0:
         mbarrier_misuse(context, warp, row, a.NOT_INITIALISED, load_i64(at, a.MB_ADDRESS))
