@@ -52,10 +52,11 @@ class PtxFinding(Finding):
 
     Kinds: race-raw, race-war, race-waw, undefined-register, register-in-flight (the tensor core has
     it), undefined-shared, diverged, barrier-count, mbarrier-misuse, bytes-uncounted,
-    pending-at-exit, shared-gone, registers-budget, wgmma-misuse, global-bounds, shared-bounds,
-    local-bounds, param-bounds, const-bounds, alignment, descriptor, map-misuse, undefined-tensor
-    and tensor-misuse (of tensor memory), unset-argument, deadlock, trap, not-ended. The ones that
-    end a run are told without the sanitizer too.
+    pending-at-exit, shared-gone and shared-early (a block of the cluster may have ended, or not
+    begun), registers-budget, wgmma-misuse, global-bounds, shared-bounds, local-bounds,
+    param-bounds, const-bounds, alignment, descriptor, map-misuse, undefined-tensor and
+    tensor-misuse (of tensor memory), unset-argument, deadlock, trap, not-ended. The ones that end a
+    run are told without the sanitizer too.
     """
 
     line: int

@@ -51,7 +51,8 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_AFTER,  # vector clocks of warps as of their last tcgen05.fence::after_thread_sync
     C_LOADS,  # loads from shared memory that are kept (order.loads), KEPT a warp
     C_LOADED,  # int64, the place as C_DEFINED's: the load whose value a register has; 0: none
-) = range(33)
+    C_USES,  # what the ends of blocks come after (order.blocks): USE_SIZE int64 a component, a CTA
+) = range(34)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -289,7 +290,7 @@ FIND_SLOTS: Final = 16384
     MBARRIER_MISUSE,  # a: which rule
     BYTES_UNCOUNTED,  # a phase ended before a copy's bytes
     PENDING_AT_EXIT,  # an operation that nobody waited for
-    SHARED_GONE,  # an access to a CTA of the cluster that has ended
+    SHARED_GONE,  # an access to a CTA of the cluster that has ended, or may have
     REGISTERS_BUDGET,
     WGMMA_MISUSE,
     GLOBAL_BOUNDS,
@@ -297,7 +298,8 @@ FIND_SLOTS: Final = 16384
     ALIGNMENT,
     MAP_MISUSE,
     TENSOR_MISUSE,  # a: a rule of tensor.layout
-) = range(1, 18)
+    SHARED_EARLY,  # an access to a CTA of the cluster that may not have begun
+) = range(1, 19)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
 ERROR: Final = 2  # nothing orders it
 

@@ -126,6 +126,7 @@ class ClusterState:
             y.C_OBJECTS: order.objects(ctas) * clocks * 8,
             y.C_TENSOR: 8 * (ctas * tensor.TC_SIZE + total * tensor.TW_SIZE),
             y.C_AFTER: total * clocks * 8 if program.tensor else 0,
+            y.C_USES: ctas * clocks * order.USE_SIZE * 8 if setup.sanitize else 0,
             y.C_SHADOW: ctas * room if setup.sanitize else 0,
             y.C_LOADS: total * order.KEPT * order.L_SIZE * 8 if program.loads else 0,
             y.C_LOADED: total * count * 8 if program.loads else 0,
@@ -190,7 +191,13 @@ class ClusterState:
                 warp_words[w, [y.W_MASK, y.W_LIVE, y.W_CTA]] = live, live, rank
                 warp_words[w, y.W_OTHER] = y.NEVER
                 warp_words[w, y.W_ASKED] = -1
+                warp_words[w, y.W_MET] = 1
                 self._specials(w, rank, number)
+        clocks = _components(self.setup)
+        block = clocks // ctas
+        known = self.words(y.C_CLOCKS, clocks)
+        for w in range(ctas * warps):  # a warp's own: it has begun (order.blocks)
+            known[w, w // warps * block + w % warps] = 1
 
     def _specials(self, w: int, rank: int, number: int) -> None:
         """Special registers and addresses of shared variables, of one warp."""

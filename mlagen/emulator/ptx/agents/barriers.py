@@ -17,7 +17,8 @@ from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.agents.vectors import barrier_vector, close_phase
 from mlagen.emulator.ptx.control import block
-from mlagen.emulator.ptx.order.clocks import acquire_from, release_to
+from mlagen.emulator.ptx.order.blocks import tell_begun
+from mlagen.emulator.ptx.order.clocks import acquire_from, clocks_of, release_to
 from mlagen.emulator.ptx.state import (
     cta_of,
     fault,
@@ -229,8 +230,12 @@ def cluster_arrive(context: int, warp: int, row: int, mask: int) -> None:
     relaxed = load_i64(program_row(context, row), y.P_FLAGS) & RELAXED != 0
     relaxed = relaxed and load_i64(groups, a.GR_FENCED) == 0
     store_i64(groups, a.GR_FENCED, 0)
-    if load_i64(context, y.C_SANITIZE) != 0 and not relaxed:
-        release_to(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 0))
+    if load_i64(context, y.C_SANITIZE) != 0:
+        vector = barrier_vector(context, a.CLUSTER_BARRIER, 0)
+        if relaxed:
+            tell_begun(context, clocks_of(context, warp), vector)
+        else:
+            release_to(context, warp, vector)
     store_i64(groups, a.GR_AT_CLUSTER, before | mask)
     settle_cluster(context)
 

@@ -13,7 +13,8 @@ from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place
 from mlagen.emulator.ptx.agents.vectors import close_phase, mbarrier_vector
 from mlagen.emulator.ptx.control import block
-from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.accesses import shared_lanes, span
+from mlagen.emulator.ptx.order.blocks import reach_mbarrier, tell_begun
 from mlagen.emulator.ptx.order.clocks import (
     GENERIC,
     acquire_from,
@@ -21,10 +22,10 @@ from mlagen.emulator.ptx.order.clocks import (
     mbarrier_component,
     note,
     own,
-    reached,
 )
 from mlagen.emulator.ptx.order.lanes import release_lanes
-from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE
+from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, CLOCK_BITS
+from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE, packed
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,
@@ -267,13 +268,38 @@ def in_reach(context: int, warp: int, row: int, slot: int) -> bool:
     cta = slot // a.MBARRIERS
     if cta == cta_of(context, warp):
         return True
-    flags = load_i64(program_row(context, row), y.P_FLAGS)
-    address = load_i64(mbarrier_base(context, slot), a.MB_ADDRESS)
-    if flags & REMOTE == 0:
-        misuse(context, warp, row, a.OTHER_CTA, address)
-    if load_i64(cta_base(context, cta), y.T_LIVE) == 0:
-        report(context, y.SHARED_GONE, row, -1, warp, address, 0, y.ERROR)
-    return flags & REMOTE != 0
+    if load_i64(program_row(context, row), y.P_FLAGS) & REMOTE != 0:
+        return True
+    misuse(context, warp, row, a.OTHER_CTA, load_i64(mbarrier_base(context, slot), a.MB_ADDRESS))
+    return False
+
+
+@compiled
+def note_arrival(context: int, warp: int, row: int, slot: int) -> None:
+    """Tell the record of accesses that `warp` is about to arrive at an mbarrier, or to tell it of
+    bytes: what an arrival releases, it comes before."""
+    m = mbarrier_base(context, slot)
+    address = load_i64(m, a.MB_ADDRESS)
+    mine = own(context, warp, GENERIC)
+    clock = load_i64(clocks_of(context, warp), mine) + 1
+    access = packed(row, mine, clock, ATOMIC_BIT)
+    cta = slot // a.MBARRIERS
+    if cta != cta_of(context, warp):
+        number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
+        phase = number << CLOCK_BITS | (phase_of(m) + 1)
+        reach_mbarrier(context, warp, address, access, phase)
+    span(context, warp, address, 8, access, ATOMIC, 0)
+
+
+@compiled
+def hand_over(context: int, warp: int, row: int, slot: int, lanes: int) -> None:
+    """What lanes of a warp tell with an arrival: all that they know, or, of a relaxed one, which
+    blocks have begun."""
+    vector = mbarrier_vector(context, slot, 0)
+    if load_i64(program_row(context, row), y.P_FLAGS) & RELAXED == 0:
+        release_lanes(context, warp, lanes, vector)
+    else:
+        tell_begun(context, clocks_of(context, warp), vector)
 
 
 @compiled
@@ -282,7 +308,8 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
     p = program_row(context, row)
     op = load_i64(p, y.P_OP)
     where = load_i64(p, y.P_DST)
-    released = -1
+    watched = load_i64(context, y.C_SANITIZE) != 0
+    noted = -1
     last = -1
     phase = 0
     for lane in range(y.LANES):
@@ -300,15 +327,16 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
                 return
             if not in_reach(context, warp, row, slot):
                 continue
+            if watched and slot != noted:
+                note_arrival(context, warp, row, slot)
+                if op == ARRIVE:
+                    hand_over(context, warp, row, slot, mask)
+                noted = slot
             if op == EXPECT:
                 expect_bytes(context, warp, row, slot, amount)
             elif op == COMPLETE:
                 complete_bytes(context, warp, row, slot, amount)
             else:
-                release = load_i64(p, y.P_FLAGS) & RELAXED == 0
-                if load_i64(context, y.C_SANITIZE) != 0 and release and slot != released:
-                    release_lanes(context, warp, mask, mbarrier_vector(context, slot, 0))
-                    released = slot
                 now = phase_of(mbarrier_base(context, slot))
                 if slot == last and now != phase:
                     misuse(context, warp, row, a.SPLIT_ARRIVALS, address)
@@ -402,14 +430,13 @@ def wait(context: int, warp: int, row: int, mask: int) -> int:
         if not ask(context, warp, row, lane, slot):
             continue
         true |= 1 << lane
-        relaxed = load_i64(p, y.P_FLAGS) & RELAXED != 0
-        if load_i64(context, y.C_SANITIZE) != 0 and not relaxed and slot != acquired:
+        if load_i64(context, y.C_SANITIZE) != 0 and slot != acquired:
             acquired = slot
-            cta = slot // a.MBARRIERS
-            number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
-            known = load_i64(mbarrier_vector(context, slot, 1), number)
-            acquire_from(context, warp, mbarrier_vector(context, slot, 1))
-            reached(context, warp, number, known)
+            vector = mbarrier_vector(context, slot, 1)
+            if load_i64(p, y.P_FLAGS) & RELAXED == 0:
+                acquire_from(context, warp, vector)
+            else:
+                tell_begun(context, vector, clocks_of(context, warp))
     blocked = load_i64(base, y.W_BLOCKED) & mask
     answered = mask & ~blocked
     where = load_i64(p, y.P_DST)
@@ -444,9 +471,11 @@ def run_mbarrier(context: int, warp: int, row: int, mask: int) -> int:
     else:
         change(context, warp, row, mask)
         answer = y.NEXT
+    waits = op >= TEST
+    if not waits and op > INVAL:
+        return answer
     if load_i64(context, y.C_SANITIZE) != 0 and load_i64(context, y.C_FAULT_KIND) == 0:
-        how = WRITE if op <= INVAL else ATOMIC
-        note_accesses(context, warp, row, mask, how)
+        note_accesses(context, warp, row, mask, ATOMIC if waits else WRITE)
     return answer
 
 

@@ -12,7 +12,8 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.landing import advance, land, op_base
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_base, phase_of
-from mlagen.emulator.ptx.state import cta_base, cta_of, next_random, report
+from mlagen.emulator.ptx.order.blocks import end_of_block
+from mlagen.emulator.ptx.state import cta_base, cta_of, next_random
 from mlagen.emulator.ptx.tensor.allocation import check_freed
 
 
@@ -102,25 +103,16 @@ def land_groups(context: int, warp: int, lanes: int, keep: int) -> None:
 @compiled
 def end_of_warp(context: int, warp: int) -> None:
     """A warp has ended: what it issued still happens; nobody waits for it any more. When it is the
-    last of its CTA, what still reads or writes the CTA's shared memory comes too late. Of a store
-    to global memory, and of cp.async, no failure is known: published kernels rely on it."""
+    last of its CTA, what still reads or writes the CTA's shared memory comes too late."""
     cta = cta_of(context, warp)
     if load_i64(cta_base(context, cta), y.T_LIVE) != 0:
         return
     check_freed(context, warp)
+    if load_i64(context, y.C_SANITIZE) != 0:
+        end_of_block(context, cta)
     for number in range(load_i64(context, y.C_OP_HEAD), load_i64(context, y.C_OP_TAIL)):
         op = op_base(context, number)
-        if load_i64(op, a.O_STATE) == a.DONE:
-            continue
         shared = load_i64(op, a.O_SHARED)
-        if shared >= 0 and shared >> y.RANK_SHIFT == cta:
-            kind = load_i64(op, a.O_KIND)
-            severity = y.LETTER if kind == a.LANES else y.ERROR
-            if kind == a.TO_GLOBAL or kind == a.TENSOR_TO_GLOBAL:
-                severity = y.LETTER
-            report(
-                context, y.PENDING_AT_EXIT, load_i64(op, a.O_ROW), -1, load_i64(op, a.O_WARP),
-                shared, kind, severity,
-            )  # fmt: skip
+        if load_i64(op, a.O_STATE) != a.DONE and shared >= 0 and shared >> y.RANK_SHIFT == cta:
             land(context, number)
     advance(context)

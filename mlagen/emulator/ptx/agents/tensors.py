@@ -26,6 +26,7 @@ from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, s
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.reductions import element_bytes
 from mlagen.emulator.ptx.order.accesses import shared_range, span
+from mlagen.emulator.ptx.order.blocks import reach
 from mlagen.emulator.ptx.order.clocks import (
     BULK_READ,
     mbarrier_component,
@@ -35,7 +36,7 @@ from mlagen.emulator.ptx.order.clocks import (
 )
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
-from mlagen.emulator.ptx.state import cta_base, fault, program_row, report, warp_base
+from mlagen.emulator.ptx.state import cta_of, fault, program_row, report, warp_base
 
 # P_OP
 LOAD, STORE, PREFETCH = range(3)
@@ -122,6 +123,8 @@ def take_mbarrier(context: int, warp: int, row: int, op: int, address: int) -> b
         cta = slot // a.MBARRIERS
         number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
         access = packed(row, number, clock, ATOMIC_BIT)
+        if cta != cta_of(context, warp):
+            reach(context, warp, load_i64(m, a.MB_ADDRESS), access)
         span(context, warp, load_i64(m, a.MB_ADDRESS), 8, access, ATOMIC, 0)
     return True
 
@@ -134,9 +137,6 @@ def note_shared(context: int, op: int, where: int, size: int) -> None:
     warp = load_i64(op, a.O_WARP)
     row = load_i64(op, a.O_ROW)
     slot = load_i64(op, a.O_MBARRIER)
-    rank = where >> y.RANK_SHIFT
-    if load_i64(cta_base(context, rank), y.T_LIVE) == 0:
-        report(context, y.SHARED_GONE, row, -1, warp, where, size, y.ERROR)
     if slot < 0:
         number = own(context, warp, BULK_READ)
         clock = load_i64(op, a.O_GROUP) + 1

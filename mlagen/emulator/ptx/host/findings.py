@@ -377,7 +377,8 @@ def _bytes_uncounted(raw: Raw) -> Told:
 
 def _pending(raw: Raw) -> Told:
     return (
-        f"{raw.here} is still on its way when its warp ends, and nobody waits for it",
+        f"{raw.here} may still be on its way when its block ends: no warp of the block waits for "
+        "it",
         raw.run.shared(raw.row[y.F_A]) if raw.row[y.F_A] >= 0 else "",
         "a wait before the end",
     )
@@ -386,9 +387,20 @@ def _pending(raw: Raw) -> Told:
 def _shared_gone(raw: Raw) -> Told:
     place = raw.run.shared(raw.row[y.F_A])
     return (
-        f"{raw.here} accesses {place} of a block of the cluster that has ended",
+        f"{raw.here} accesses {place} of a block of the cluster that may have ended: nothing "
+        "orders the access before the block's end",
         place,
-        "barrier.cluster before the block's end",
+        "barrier.cluster, or an arrival that the block waits for, between the access and that end",
+    )
+
+
+def _shared_early(raw: Raw) -> Told:
+    place = raw.run.shared(raw.row[y.F_A])
+    return (
+        f"{raw.here} accesses {place} of a block of the cluster that may not have begun: nothing "
+        "that it did comes before",
+        place,
+        "barrier.cluster between the blocks' begin and the access",
     )
 
 
@@ -478,6 +490,7 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.BYTES_UNCOUNTED: ("bytes-uncounted", _bytes_uncounted, y.ERROR),
     y.PENDING_AT_EXIT: ("pending-at-exit", _pending, 0),
     y.SHARED_GONE: ("shared-gone", _shared_gone, y.ERROR),
+    y.SHARED_EARLY: ("shared-early", _shared_early, y.ERROR),
     y.REGISTERS_BUDGET: ("registers-budget", _registers, y.ERROR),
     y.WGMMA_MISUSE: ("wgmma-misuse", _wgmma, y.ERROR),
     y.GLOBAL_BOUNDS: ("global-bounds", _bounds, y.ERROR),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.order.blocks import reach
 from mlagen.emulator.ptx.order.clocks import clocks_of, own
 from mlagen.emulator.ptx.order.layout import (
     ATOMIC_BIT,
@@ -15,6 +16,7 @@ from mlagen.emulator.ptx.order.layout import (
 )
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, STRONG_READ, WRITE, packed
 from mlagen.emulator.ptx.order.records import begin_access, record_at, shadow_of, successor
+from mlagen.emulator.ptx.state import cta_of
 
 
 @compiled
@@ -64,6 +66,20 @@ def both_known(context: int, numbers: int) -> int:
 
 
 @compiled
+def reach_lanes(context: int, warp: int, mask: int, addresses: int, access: int) -> None:
+    """Lanes access shared memory of other blocks, some of them."""
+    mine = cta_of(context, warp)
+    last = mine
+    for lane in range(y.LANES):
+        if (mask >> lane) & 1:
+            address = load_i64(addresses, lane)
+            cta = address >> y.RANK_SHIFT
+            if cta != mine and cta != last:
+                last = cta
+                reach(context, warp, address, access)
+
+
+@compiled
 def shared_lanes(
     context: int, warp: int, row: int, mask: int, addresses: int, size: int, how: int
 ) -> None:
@@ -80,6 +96,8 @@ def shared_lanes(
     apart = 0 if mask == y.ALL else 1
     for lane in range(y.LANES):
         apart |= load_i64(addresses, lane) ^ (first + lane * size)
+    if load_i64(context, y.C_CTAS_ALL) != 1:
+        reach_lanes(context, warp, mask, addresses, access)
     if apart == 0:  # one piece
         span(context, warp, first, size * y.LANES, access, plain, 0)
         return
@@ -95,7 +113,9 @@ def shared_range(
     """An access of an agent through the async proxy, which `warp` issued: `size` bytes of shared
     memory from `address`. It is complete when component `number` reaches `clock`."""
     flags = ATOMIC_BIT if how == ATOMIC else 0
-    span(context, warp, address, size, packed(row, number, clock, flags), how, 1)
+    access = packed(row, number, clock, flags)
+    reach(context, warp, address, access)
+    span(context, warp, address, size, access, how, 1)
 
 
 @compiled
@@ -103,4 +123,6 @@ def copied_range(
     context: int, warp: int, row: int, address: int, size: int, how: int, number: int, clock: int
 ) -> None:
     """The same of cp.async, whose accesses go through the generic proxy."""
-    span(context, warp, address, size, packed(row, number, clock, 0), how, 0)
+    access = packed(row, number, clock, 0)
+    reach(context, warp, address, access)
+    span(context, warp, address, size, access, how, 0)

@@ -26,6 +26,10 @@ RECORD_FIRST: Final = 5
 READERS: Final = 22
 RECORD: Final = 8 * (RECORD_FIRST + READERS)  # bytes
 
+# What a block's end comes after (order.blocks): an access, its address, the warp; of an arrival at
+# an mbarrier the component and the clock of its phase.
+USE_ACCESS, USE_ADDRESS, USE_WARP, USE_PHASE, USE_CLOCK, USE_SIZE = range(6)
+
 # Words before the records in C_RECORDS.
 (
     K_TURN,  # number of the access that goes on

@@ -19,6 +19,7 @@ from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
 from mlagen.emulator.ptx.matrix.elements import beside_pattern
 from mlagen.emulator.ptx.matrix.reading import extent, inside, note_chunks
 from mlagen.emulator.ptx.order.accesses import span
+from mlagen.emulator.ptx.order.blocks import reach
 from mlagen.emulator.ptx.order.clocks import clocks_of, join, own
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, TENSOR
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
@@ -54,6 +55,17 @@ def issued(context: int, warp: int, row: int) -> int:
     number = load_i64(words, t.TW_ISSUED) + 1
     store_i64(words, t.TW_ISSUED, number)
     return packed(row, own(context, warp, TENSOR), number, 0)
+
+
+@compiled
+def reach_group(context: int, warp: int, row: int, first: int, end: int) -> None:
+    """What `issued` gave reads shared memory from `first` on of its own CTA, and of the pair's."""
+    if load_i64(context, y.C_SANITIZE) == 0:
+        return
+    number = load_i64(warp_words(context, warp), t.TW_ISSUED)
+    access = packed(row, own(context, warp, TENSOR), number, 0)
+    for cta in range(cta_of(context, warp), end):
+        reach(context, warp, cta << y.RANK_SHIFT | first, access)
 
 
 @compiled
@@ -222,6 +234,7 @@ def issue_product(context: int, warp: int, row: int, lane: int) -> bool:
     note_product(context, warp, row, data, end)
     first = (load_i64(data, t.D_B) & 0x3FFF) << 4
     store_i64(op, a.O_SHARED, cta_of(context, warp) << y.RANK_SHIFT | first)
+    reach_group(context, warp, row, first, end)
     send(context, number)
     return True
 
@@ -254,6 +267,7 @@ def issue_copy(context: int, warp: int, row: int, lane: int) -> bool:
     store_i64(op, a.O_SOURCE, descriptor)
     first = (descriptor & 0x3FFF) << 4
     store_i64(op, a.O_SHARED, cta_of(context, warp) << y.RANK_SHIFT | first)
+    reach_group(context, warp, row, first, end)
     send(context, number)
     return True
 
@@ -276,6 +290,8 @@ def commit_to(context: int, warp: int, row: int, lane: int, address: int) -> boo
         check_shown(context, warp, row, slot)
         access = packed(row, own(context, warp, TENSOR), count, ATOMIC_BIT)
         where = load_i64(mbarrier_base(context, slot), a.MB_ADDRESS)
+        if where >> y.RANK_SHIFT != cta_of(context, warp):
+            reach(context, warp, where, access)
         span(context, warp, where, 8, access, ATOMIC, 0)
         join(context, mbarrier_vector(context, slot, 0), clocks_of(context, warp))
     send(context, number)
