@@ -19,6 +19,7 @@ class Graph:
         self.reads = tuple(read(instruction) for instruction in entry.instructions)
         self.writes = tuple(written(instruction) for instruction in entry.instructions)
         self.successors = tuple(self._successors(i) for i in range(self.end))
+        self._loops: dict[tuple[int, int], frozenset[int]] = {}
 
     def _successors(self, index: int) -> tuple[int, ...]:
         instruction, kind = self.instructions[index], self.kinds[index]
@@ -128,3 +129,17 @@ class Graph:
                 state[step] = 1
                 stack.append((step, iter(self.successors[step])))
         return frozenset(found)
+
+    def loop(self, back_edge: tuple[int, int]) -> frozenset[int]:
+        """A back edge's natural loop: its head, and what leads to its tail without the head."""
+        if back_edge not in self._loops:
+            tail, head = back_edge
+            found = {head}
+            work = [tail]
+            while work:
+                node = work.pop()
+                if node not in found:
+                    found.add(node)
+                    work.extend(self.predecessors[node])
+            self._loops[back_edge] = frozenset(found)
+        return self._loops[back_edge]

@@ -40,6 +40,16 @@ WAIT_PARITY = wait(9, "%parity")
 ARRIVE = "    @%one mbarrier.arrive.shared::cta.b64 _, [%bar];\n"
 ALL_ARRIVE = "    mbarrier.arrive.shared::cta.b64 _, [%bar+8];\n"
 
+# A cluster of two blocks, and the same place in the other one.
+PAIR = {"limits": " .reqntid 128, 1, 1 .reqnctapercluster 2, 1, 1"}
+PEER = (
+    "    mov.u32 %r4, %cluster_ctarank;\n    xor.b32 %r4, %r4, 1;\n"
+    "    mapa.shared::cluster.u32 %r5, %at, %r4;\n"
+)
+STORE_THERE = "    st.shared::cluster.b32 [%r5], %r1;\n"
+LOAD_THERE = "    ld.shared::cluster.b32 %r2, [%r5];\n"
+MEET = "    barrier.cluster.arrive.release;\n    barrier.cluster.wait.acquire;\n"
+
 # tcgen05, of which the text alone is looked at.
 BLACKWELL = {"target": "sm_100a"}
 ALLOC = "    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%bar], 64;\n"
@@ -134,6 +144,10 @@ CASES = {
         "mbarrier-overwritten", INIT + "    @%one st.shared.b32 [%bar], %r1;\n",
         INIT + "    @%one mbarrier.inval.shared::cta.b64 [%bar];\n"
         "    @%one st.shared.b32 [%bar], %r1;\n", {}),
+    "a store into a block that may not have begun": (
+        "cluster-begin", PEER + STORE_THERE + MEET, PEER + MEET + STORE_THERE + MEET, PAIR),
+    "a load from a block that may have ended": (
+        "cluster-end", PEER + MEET + LOAD_THERE, PEER + MEET + LOAD_THERE + MEET, PAIR),
     "the wrong parity": (
         "deadlock", INIT + ARRIVE + "    mov.u32 %parity, 0;\n" + WAIT_PARITY + SYNC
         + WAIT_PARITY.replace("W9", "W8").replace("%parity;", "1;"),

@@ -7,6 +7,7 @@ import numpy as np
 from mlagen.audit.ptx import bulk, flow, operands, phases
 from mlagen.audit.ptx.agent import LANES, Agent, thread_set
 from mlagen.audit.ptx.barriers import Copy
+from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Cells, Event
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import UNKNOWN, Lanes, Value, is_number
@@ -76,6 +77,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     if found is None:
         return
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
+    state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
     flow.read(state, agent, event, found.cells)
     clashes = state.memory.read_cells(found, event, agent.knowledge(found.set))
     agent.loads_to(event, state.program.graph.writes[instruction.index])
@@ -96,6 +98,7 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
 
 def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:
     event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
+    state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
     flow.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
     clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
@@ -135,6 +138,8 @@ def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: La
         if found is None:
             continue
         event = state.event(instruction, f"the st.async of {agent.who}", generic=True)
+        event.by = found.set
+        state.accesses(agent, event, found.start >> WINDOW_BITS, "the st.async")
         flow.wrote(state, agent, event)
         state.written(agent, instruction, found.start, found.size)
         clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
@@ -153,6 +158,7 @@ def async_copy(state: State, agent: Agent, instruction: Instruction, lanes: Lane
     if found is None:
         return
     event = _write(state, agent, instruction, found, "cp.async")
+    event.by = found.set
     agent.cp_async.open.append(event)
     state.loads.append(event)
 

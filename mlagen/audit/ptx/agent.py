@@ -125,6 +125,15 @@ class Agent:
         self.fenced |= fenced
         self.version += 1
 
+    def learn_some(self, threads: int, over: int) -> None:
+        """Some of the threads (a bit set) know that events are over."""
+        if not self.set & ~threads:
+            self.learn(over, 0)
+            return
+        known, fenced = self.partial.get(threads, (0, 0))
+        self.partial[threads] = (known | over, fenced)
+        self.version += 1
+
     def loads_to(self, event: Event, registers: tuple[str, ...]) -> None:
         """An ordinary load of these threads."""
         self.did(event, False)
@@ -192,17 +201,18 @@ class Agent:
             if over & ~known or more & ~fenced
         }
 
-    def fence(self, loads: int) -> None:
+    def fence(self, loads: int, beyond: int) -> None:
         """fence.proxy.async: all that these threads know is visible to asynchronous accesses, and
         their own loads have read. `loads`: events that are loads, for those of others of which it
-        does not wait."""
-        self.have_read(self.loading.end(set(self.loads)))
-        self.fenced |= self.over & ~loads
+        does not wait; `beyond`: events in memory that the fence is not for."""
+        self.have_read(self.loading.end({n for n in self.loads if not beyond >> n & 1}))
+        left = loads | beyond
+        self.fenced |= self.over & ~left
         self.partial = {
-            s: (over, fenced | over & ~loads) for s, (over, fenced) in self.partial.items()
+            s: (over, fenced | over & ~left) for s, (over, fenced) in self.partial.items()
         }
         for number in self.own:
-            self.own[number] = True
+            self.own[number] |= not beyond >> number & 1
         self.version += 1
 
     def idle_fence(self, generic: int) -> bool:
@@ -233,33 +243,36 @@ class Agent:
             guesses=dict(self.guesses),
         )
 
-    def part(self, lanes: Lanes) -> Agent:
-        """A new agent for some of the threads (indices among this agent's)."""
+    def part(self, lanes: Lanes, live: frozenset[str]) -> Agent:
+        """A new agent for some of the threads (indices among this agent's). `live`: the registers
+        that may be read from here on."""
         child = self.clone()
         child.threads = self.threads[lanes]
         child.__post_init__()
-        child.registers = {name: take(value, lanes) for name, value in self.registers.items()}
+        child.registers = {
+            name: take(value, lanes) for name, value in self.registers.items() if name in live
+        }
         child.blocked = None
         knows = self.knowledge(child.set)
         child.over, child.fenced = knows.over, knows.fenced
-        child.partial = {s & child.set: known for s, known in self.partial.items() if s & child.set}
+        child.partial = _among(self.partial, child.set)
+        child.bulk, child.cp_async = self.bulk.of(child.set), self.cp_async.of(child.set)
         child.forget()
         child.version += 1
         return child
 
     @staticmethod
-    def merge(parts: list[Agent]) -> Agent:
-        """Threads of a unit that meet at one instruction."""
+    def merge(parts: list[Agent], live: frozenset[str]) -> Agent:
+        """Threads of a unit that meet at one instruction; `live`: the registers that may be read
+        from there on."""
         order = np.argsort(np.concatenate([part.threads for part in parts]))
         threads = np.concatenate([part.threads for part in parts])[order]
         first = max(parts, key=lambda part: len(part.threads))
         merged = Agent(unit=first.unit, threads=threads, pc=first.pc)
         merged.block, merged.first_warp = first.block, first.first_warp
         sizes = [len(part.threads) for part in parts]
-        for name in set().union(*(part.registers for part in parts)):
-            merged.registers[name] = _merged(
-                [part.registers.get(name, UNKNOWN) for part in parts], sizes, order
-            )
+        for name in live.intersection(*(part.registers for part in parts)):
+            merged.registers[name] = _merged([part.registers[name] for part in parts], sizes, order)
         merged.over, merged.fenced = first.over, first.fenced
         known: dict[int, tuple[int, int]] = {}
         for part in parts:
@@ -278,6 +291,8 @@ class Agent:
             merged.waits |= part.waits
             merged.cp_async.join(part.cp_async)
             merged.bulk.join(part.bulk)
+        for event in merged.cp_async.all():  # waited for by some of its threads alone
+            merged.own.pop(event.number, None)
         merged.partial = known
         merged.forget()
         merged.wgmma_issued = first.wgmma_issued
@@ -287,6 +302,16 @@ class Agent:
         merged.failed = first.failed
         merged.version = max(part.version for part in parts) + 1
         return merged
+
+
+def _among(known: dict[int, tuple[int, int]], threads: int) -> dict[int, tuple[int, int]]:
+    """What sets of threads know, of those that have some of `threads`."""
+    found: dict[int, tuple[int, int]] = {}
+    for subset, (over, fenced) in known.items():
+        if mine := subset & threads:
+            before = found.get(mine, (0, 0))
+            found[mine] = (before[0] | over, before[1] | fenced)
+    return found
 
 
 def _merged(values: list[Value], sizes: list[int], order: Lanes) -> Value:

@@ -44,6 +44,8 @@ class Mbarrier:
     over: int = 0
     fenced: int = 0
     completion: Event | None = None
+    came: int = 0  # arrivals (a set) of this phase
+    made_of: int = 0  # those of the completed phase, where it had no others and no bytes
     observers: list[tuple[Event, Instruction]] = field(default_factory=list)
 
     def passed(self, parity: int) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from mlagen.audit.ptx import flow, operands, phases
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Copy, Mbarrier
-from mlagen.audit.ptx.program import WINDOW
+from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Event, Knowledge
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Linear, Value, take
@@ -30,25 +30,28 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         thread = int(agent.threads[lane])
         found = phases.mbarriers(state, agent, instruction, given[2 if tensor else 3], one)
         name, size = _size(state, agent, instruction, source, given, one, tensor)
-        event = state.event(instruction, f"the copy at line {instruction.line}")
-        flow.wrote(state, agent, event, single=thread)
-        state.loads.append(event)
         address = operands.shared_address(state, agent, target, one)
         knows = agent.knowledge(1 << thread, thread)
-        ranks = _ranks(state, agent, instruction, one)
-        if address is None:
+        start = None if address is None else int(np.asarray(address).ravel()[0])
+        if start is None:
             state.lose_address(instruction)
-        else:
-            start = int(np.asarray(address).ravel()[0])
-            if name:
-                state.seen.targets.setdefault(name, set()).add(start)
-            for rank in ranks:
-                at = _in_block(start, rank)
-                _write(state, agent, instruction, at, size or 0, event, knows)
+        elif name:
+            state.seen.targets.setdefault(name, set()).add(start)
         for bar, _ in found:
             _fenced(state, agent, instruction, bar, knows)
-            for rank in ranks:
+        for rank in _ranks(state, agent, instruction, one):
+            event = state.event(instruction, f"the copy at line {instruction.line}")
+            event.by = 1 << thread
+            flow.wrote(state, agent, event, single=thread)
+            state.loads.append(event)
+            if start is not None:
+                at = _in_block(start, rank)
+                state.accesses(agent, event, at >> WINDOW_BITS, "the copy")
+                _write(state, agent, instruction, at, size or 0, event, knows)
+            for bar, _ in found:
                 there = state.mbarriers.get(_in_block(bar.address, rank), bar)
+                # Whatever its thread knew to be over was so before the copy began.
+                agent.pass_on(there.sink, 1 << thread)
                 complete(state, there, Copy(event, size or 0, name))
 
 
@@ -209,6 +212,7 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         one = np.array([lane])
         thread = int(agent.threads[lane])
         event = state.event(instruction, f"the bulk store at line {instruction.line}")
+        event.by = 1 << thread
         agent.bulk.open.append(event)
         address = operands.shared_address(state, agent, source, one)
         if address is None:
@@ -258,7 +262,8 @@ def commit(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
 
 
 def wait(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
-    """cp.async.bulk.wait_group: what is over has been read (and written, without `.read`)."""
+    """cp.async.bulk.wait_group: what is over has been read (and written, without `.read`). A
+    thread waits for its own groups, and learns of no others."""
     pending = operands.value(state, agent, instruction.operands[0])
     for event in agent.bulk.wait(pending if isinstance(pending, int) else 0):
-        agent.learn(event.bit, 0)
+        agent.learn_some(event.by, event.bit)

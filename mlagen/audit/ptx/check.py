@@ -11,7 +11,7 @@ from typing import Any
 from mlagen.audit.ptx import resources, tensor, wgmma
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.causes import by_cause
-from mlagen.audit.ptx.explore import explore, told_unreached, unreached
+from mlagen.audit.ptx.explore import Explored, explore, told_unreached, unreached
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
@@ -234,7 +234,7 @@ class _Audit:
         return blocks
 
     def _paths(self, program: EntryProgram, setting: Setting, spare: list[Instruction]) -> None:
-        found = explore(program, setting, self.given.trips, self.notes, first=self.first)
+        found = self._explored(program, setting)
         self.facts["paths"] = found.runs
         if found.truncated:
             self.facts["rounds"] = found.rounds
@@ -249,6 +249,20 @@ class _Audit:
                 unwaited_arrivals=frozenset(seen.arrived - seen.useful),
                 unreached=frozenset(unreached(program, seen.reached)),
             )
+
+    def _explored(self, program: EntryProgram, setting: Setting) -> Explored:
+        """All paths. Warps in step tell no more than a warpgroup at once: where only some of them
+        told others what it did, findings are those that are left with each warp by itself."""
+        told = replace(
+            self.notes, found=dict(self.notes.found), unchecked=dict(self.notes.unchecked)
+        )
+        found = explore(program, setting, self.given.trips, self.notes, first=self.first)
+        if len(self.notes.found) == len(told.found) or not found.seen.in_parts:
+            return found
+        self.notes = replace(told, reached=self.notes.reached)
+        return explore(
+            program.warp_by_warp(), setting, self.given.trips, self.notes, first=self.first
+        )
 
 
 def _of_a_cluster(instruction: Instruction) -> bool:

@@ -18,7 +18,7 @@ def warp_barrier(state: State, agent: Agent, instruction: Instruction, lanes: La
     kernel has it."""
     sink = Sink()
     agent.release(sink)
-    agent.learn(*sink.settle(state.events))
+    agent.learn(*state.settle(sink))
     agent.forget()
 
 

@@ -49,6 +49,9 @@ _WARP_WIDE = {
     Kind.REGISTERS,
 }
 
+# Groups are a thread's own: threads of which a guard lets some commit or wait part.
+_BY_THREAD = {Kind.ASYNC_COMMIT, Kind.ASYNC_WAIT, Kind.BULK_COMMIT, Kind.BULK_WAIT}
+
 # Instructions that say themselves where the agent goes next.
 _MOVING: dict[Kind, Callable[[State, Agent, Instruction], None]] = {
     Kind.EXIT: ending.leave,
@@ -90,8 +93,10 @@ _ACTING: dict[Kind, Callable[[State, Agent, Instruction, Lanes], None]] = {
 
 
 def _handlers(kind: Kind) -> Handlers:
-    """Whether an instruction is warp-wide, and what follows it, by its kind."""
-    return kind in _WARP_WIDE, _MOVING.get(kind), _ACTING.get(kind)
+    """Whether an instruction is warp-wide, whether threads part at its guard, and what follows it,
+    by its kind."""
+    wide, moving = kind in _WARP_WIDE, _MOVING.get(kind)
+    return wide, wide or kind in _BY_THREAD or moving is not None, moving, _ACTING.get(kind)
 
 
 class Cta:
@@ -107,12 +112,16 @@ class Cta:
             program.handlers = tuple(map(_handlers, program.graph.kinds))
         state = State(program, setting, path, seen)
         unit, stride = program.unit, setting.stride
+        if setting.blocks > 1:
+            start = program.entry.instructions[0]
+            state.begun = [state.event(start, "its begin") for _ in range(setting.blocks)]
         state.agents = [
             Agent(
                 (block * stride + first) // unit,
                 np.arange(first, min(first + unit, setting.threads)) + block * stride,
                 block=block,
                 first_warp=block * stride // LANES,
+                over=state.begun[block].bit if state.begun else 0,
             )
             for block in range(setting.blocks)
             for first in range(0, setting.threads, unit)
@@ -180,13 +189,13 @@ class Cta:
             control.branch(state, agent, instruction)
             return
         state.reached.add(pc)
-        wide, moving, acting = program.handlers[pc]
+        wide, parting, moving, acting = program.handlers[pc]
         if wide or instruction.name in ("ldmatrix", "stmatrix"):
             met = lanes.meet(state, agent, instruction)
             if met is None:
                 return
             agent = met
-        active = lanes.active(state, agent, instruction, wide or moving is not None)
+        active = lanes.active(state, agent, instruction, parting)
         if active is None:
             return  # split; the parts go on by themselves
         if not active.size:

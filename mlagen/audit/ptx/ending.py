@@ -25,15 +25,20 @@ def leave(state: State, agent: Agent, instruction: Instruction | None) -> None:
 
 def finish(state: State) -> None:
     """All threads have ended: copies in flight, warps whose registers differ."""
-    over = 0
+    known: dict[int, int] = {}  # by block
     for agent in state.finished:
-        over |= agent.over
+        over = agent.over
         for more, _ in agent.partial.values():
             over |= more
         for number in agent.own:
             over |= 1 << number
+        known[agent.block] = known.get(agent.block, 0) | over
+    _ended_before(state, known)
+    somewhere = 0
+    for over in known.values():
+        somewhere |= over
     for event in state.loads:
-        if not over >> event.number & 1:
+        if not somewhere >> event.number & 1:
             state.tell(
                 "copy-unwaited",
                 None,
@@ -60,6 +65,20 @@ def finish(state: State) -> None:
                 state.program.entry.instructions[at],
                 f"warp {warp} of the warpgroup does not execute this",
                 needs="the same setmaxnreg in all four warps",
+            )
+
+
+def _ended_before(state: State, known: dict[int, int]) -> None:
+    """Tells accesses from another block that the end of a block does not wait for; `known`: the
+    events that some thread of a block knew to be over when it ended."""
+    for block, event, what in state.remote:
+        if not known.get(block, 0) >> event.number & 1:
+            state.tell(
+                "cluster-end",
+                None,
+                event.instruction,
+                f"block {block} may have ended when {what} accesses its shared memory",
+                needs="barrier.cluster.arrive and .wait of all blocks before their end",
             )
 
 

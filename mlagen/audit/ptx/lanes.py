@@ -17,7 +17,8 @@ _FULL = (1 << LANES) - 1
 
 def split(state: State, agent: Agent, mask: Lanes) -> tuple[Agent, Agent]:
     """Replaces an agent by two: the threads of `mask`, and the others."""
-    yes, no = agent.part(np.flatnonzero(mask)), agent.part(np.flatnonzero(~mask))
+    live = state.program.live[agent.pc]
+    yes, no = (agent.part(np.flatnonzero(among), live) for among in (mask, ~mask))
     at = state.agents.index(agent)
     state.agents[at : at + 1] = [yes, no]
     return yes, no
@@ -25,7 +26,7 @@ def split(state: State, agent: Agent, mask: Lanes) -> tuple[Agent, Agent]:
 
 def merge(state: State, parts: list[Agent]) -> Agent:
     """Replaces agents by one."""
-    merged = Agent.merge(parts)
+    merged = Agent.merge(parts, state.program.live[parts[0].pc])
     at = state.agents.index(parts[0])
     state.agents[at] = merged
     for part in parts[1:]:

@@ -92,7 +92,7 @@ def _join(
 def _complete(state: State, bar: NamedBarrier) -> None:
     assert bar.first is not None
     bar.completion = state.event(bar.first, "the barrier")
-    over, fenced = bar.sink.settle(state.events)
+    over, fenced = state.settle(bar.sink)
     bar.over, bar.fenced = over | bar.completion.bit, fenced
     bar.sink = Sink()
     bar.generation += 1

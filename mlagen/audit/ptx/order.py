@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from mlagen.audit.ptx.shared import Event
 
+_WARP = 32  # threads
+
 
 @dataclass(slots=True, eq=False)
 class Sink:
@@ -21,12 +23,17 @@ class Sink:
     done: dict[int, int] = field(default_factory=dict)  # own events -> threads that brought them
     done_fenced: dict[int, int] = field(default_factory=dict)
 
+    parts: bool = False  # a warp or more brought its part of what a warpgroup did together
+
     def settle(self, events: list[Event]) -> tuple[int, int]:
         """The sets that whoever waits learns: (over, fenced)."""
         over, fenced = self.over, self.fenced
         for number, threads in self.done.items():
-            if not events[number].threads & ~threads:
+            did = events[number].threads
+            if not did & ~threads:
                 over |= 1 << number
+            elif (did & threads).bit_count() >= _WARP:
+                self.parts = True
         for number, threads in self.done_fenced.items():
             if not events[number].threads & ~threads:
                 fenced |= 1 << number
@@ -34,7 +41,7 @@ class Sink:
 
     def clone(self) -> Sink:
         """An independent copy."""
-        return Sink(self.over, self.fenced, dict(self.done), dict(self.done_fenced))
+        return Sink(self.over, self.fenced, dict(self.done), dict(self.done_fenced), self.parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +70,13 @@ class Copies:
     def clone(self) -> Copies:
         """An independent copy."""
         return Copies([list(group) for group in self.groups], list(self.open))
+
+    def of(self, threads: int) -> Copies:
+        """The copies of some of the threads: groups belong to those that committed them."""
+        return Copies(
+            [[event for event in group if event.by & threads] for group in self.groups],
+            [event for event in self.open if event.by & threads],
+        )
 
     def join(self, other: Copies) -> None:
         """Lanes that meet again: a group is over when it is for either, the youngest aligned."""

@@ -9,6 +9,7 @@ from mlagen.audit.ptx.agent import Agent, Blocked, thread_set
 from mlagen.audit.ptx.barriers import Mbarrier
 from mlagen.audit.ptx.lanes import all_of, split
 from mlagen.audit.ptx.order import Sink
+from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Cells
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Value, plain
@@ -155,9 +156,12 @@ def _arrivals(
     pass_on: bool = True,
 ) -> None:
     """`number` arrivals; those beyond a phase's count go to the next one."""
+    event = state.event(instruction, "the arrival", threads)
     if pass_on:
         agent.tells(instruction)
         agent.release(bar.sink, threads)
+        agent.did(event, True)
+        state.accesses(agent, event, bar.address >> WINDOW_BITS, "the arrival")
     while number > 0:
         _ordered(state, agent, instruction, bar, threads)
         if not bar.pending:
@@ -176,16 +180,23 @@ def _arrivals(
         number -= taken
         state.seen.arrived.add(instruction.line)
         bar.arrivals.append(instruction)
+        bar.came |= event.bit
         try_complete(state, bar)
 
 
 def _ordered(
     state: State, agent: Agent, instruction: Instruction, bar: Mbarrier, threads: int
 ) -> None:
-    """An arrival knows that the phase before is complete, or it might be one of that phase."""
+    """An arrival knows that the phase before is complete, or it might be one of that phase. It does
+    where it knows of all arrivals of that phase. (Where all were its own it waited for nobody, and
+    a waiter may miss the phase.)"""
     if bar.completion is None:
         return
-    if agent.knowledge(threads).over >> bar.completion.number & 1:
+    knows = agent.knowledge(threads)
+    if knows.over >> bar.completion.number & 1:
+        return
+    others = bar.made_of & ~_did(state, agent, threads)
+    if others and not others & ~knows.over:
         return
     state.tell(
         "mbarrier-order",
@@ -196,6 +207,15 @@ def _ordered(
         other=bar.completion.instruction,
         needs=f"a wait between; {bar.count} arrivals complete a phase",
     )
+
+
+def _did(state: State, agent: Agent, threads: int) -> int:
+    """Events (a set) of some threads themselves."""
+    found = 0
+    for number in agent.own:
+        if not state.events[number].threads & ~threads:
+            found |= 1 << number
+    return found
 
 
 def expect(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
@@ -237,7 +257,7 @@ def try_complete(state: State, bar: Mbarrier) -> None:
     """Ends the phase if all arrivals and bytes have come, and lets the waiting go on."""
     if not bar.full() or (state.setting.solve and bar.flying):
         return
-    over, fenced = bar.sink.settle(state.events)
+    over, fenced = state.settle(bar.sink)
     last = (bar.arrivals or [bar.init.instruction])[-1]
     for event, waiting in bar.observers:
         if not over >> event.number & 1:
@@ -251,6 +271,8 @@ def try_complete(state: State, bar: Mbarrier) -> None:
                 needs="an arrival after that wait, in this phase",
             )
     bar.completion = state.event(last, "the completion of a phase")
+    # Bytes that were waited for complete a phase as well: its arrivals do not tell of them.
+    bar.made_of, bar.came = (0 if bar.expects else bar.came), 0
     over |= bar.arrived
     bar.over = over | bar.completion.bit
     bar.fenced = fenced
@@ -329,7 +351,8 @@ def proxy_fence(state: State, agent: Agent, instruction: Instruction, lanes: Lan
     state.seen.fences.add(instruction.line)
     if not agent.idle_fence(state.generic):
         state.seen.effective.add(instruction.line)
-    agent.fence(state.read)
+    own_block_alone = any(part.endswith("shared::cta") for part in instruction.parts)
+    agent.fence(state.read, state.elsewhere(agent.block) if own_block_alone else 0)
 
 
 def init_fence(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from mlagen.audit.ptx.agent import LANES, WARPS
@@ -65,7 +66,7 @@ class Setting:
         return block * WINDOW + at
 
 
-Handlers = tuple[bool, Callable[..., None] | None, Callable[..., None] | None]
+Handlers = tuple[bool, bool, Callable[..., None] | None, Callable[..., None] | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +110,42 @@ class EntryProgram:
         self._leaving: dict[tuple[str, int], bool | None] = {}
         self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
+    @cached_property
+    def live(self) -> tuple[frozenset[str], ...]:
+        """Registers that steer and that may be read from each instruction on: those that threads
+        which part or meet there have to agree about."""
+        graph, count = self.graph, len(self.entry.instructions)
+        bit = {name: 1 << at for at, name in enumerate(sorted(self.steering))}
+        reads = [
+            sum({bit[n] for n in names if n in bit}) if self.next[i] == i else 0
+            for i, names in enumerate(graph.reads)
+        ]
+        writes = [
+            0 if self.entry.instructions[i].guard else sum({bit[n] for n in names if n in bit})
+            for i, names in enumerate(graph.writes)
+        ]
+        found = [0] * (count + 1)
+        work = list(range(count))
+        while work:
+            i = work.pop()
+            after = 0
+            for n in graph.successors[i]:
+                after |= found[n]
+            now = reads[i] | after & ~writes[i]
+            if now != found[i]:
+                found[i] = now
+                work.extend(graph.predecessors[i])
+        names = {one: frozenset(n for n, b in bit.items() if one & b) for one in set(found)}
+        return tuple(names[one] for one in found)
+
+    @cached_property
+    def most_registers(self) -> int:
+        """The largest count that a setmaxnreg.inc names, 0 where there is none or nothing else."""
+        found = [i for i in self.entry.instructions if i.name == "setmaxnreg"]
+        named = [i.operands[0] for i in found if "inc" in i.parts]
+        numbers = [n for n in named if isinstance(n, int)]
+        return max(numbers, default=0) if len(named) < len(found) else 0
+
     def _following(self) -> tuple[int, ...]:
         """The next instruction that matters, from each one on."""
         steering = self.steering
@@ -131,6 +168,12 @@ class EntryProgram:
                 if not operands or operands[-1] not in _ALL_LANES:
                     return False
         return True
+
+    def warp_by_warp(self) -> EntryProgram:
+        """The same, with the warps of a warpgroup followed one by one."""
+        other = copy(self)
+        other.unit, other.cells, other.straight = LANES, {}, {}
+        return other
 
     def way_out(self, branch: int) -> bool:
         """Whether taking a branch leaves the loop around it (False for other instructions)."""

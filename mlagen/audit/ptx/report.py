@@ -21,6 +21,8 @@ RULES: dict[str, str] = {
     "wgmma-unwaited": "no wgmma is in flight when the kernel ends",
     "wgmma-predicated": "no guard on a wgmma; its scale-d operand does that",
     "wgmma-diverged": "the four warps of a warpgroup issue the same wgmma",
+    "cluster-begin": "a block's shared memory is accessed by others once it is known to have begun",
+    "cluster-end": "no block ends before what others do to its shared memory is over",
     "mbarrier-count": "an mbarrier's count is 1..1048575, its address a multiple of 8",
     "mbarrier-uninitialised": "an mbarrier is initialised before it is used",
     "mbarrier-visible": "initialisation is fenced and synchronised before other threads use it",

@@ -28,6 +28,7 @@ class Event:
     what: str
     threads: int = 0
     generic: bool = False  # ordinary proxy: asynchronous accesses see it only after a fence
+    by: int = 0  # the threads (a bit set) whose group an asynchronous copy is in
     released: Instruction | None = None  # of a load: the first release before its value was used
 
     @property

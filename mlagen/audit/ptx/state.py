@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
+from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.paths import Path
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
@@ -41,6 +42,7 @@ class Seen:
     targets: dict[str, set[int]] = field(default_factory=dict)  # where copies through a box go
     sources: dict[str, set[int]] = field(default_factory=dict)  # where stores of a box come from
     barriers: set[int] = field(default_factory=set)  # addresses of mbarriers
+    in_parts: bool = False  # some warps of a warpgroup, and not all, told others what it did
 
 
 @dataclass(eq=False)
@@ -73,6 +75,10 @@ class State:
     flow: int = 0  # fingerprint of which write each read sees
     counts: dict[tuple[int, int], int] = field(default_factory=dict)  # by line and warp
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
+    begun: list[Event] = field(default_factory=list)  # the begin of each block of a cluster
+    # Accesses to shared memory of a cluster, by its block; and those from another block.
+    within: dict[int, int] = field(default_factory=dict)
+    remote: list[tuple[int, Event, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         setting = self.setting
@@ -99,6 +105,7 @@ class State:
         other.reached = set(self.reached)
         other.counts = dict(self.counts)
         other.names = dict(self.names)
+        other.within, other.remote = dict(self.within), list(self.remote)
         return other
 
     def event(
@@ -151,6 +158,37 @@ class State:
                 told += f": line {line} releases it before a value of that load is used"
             other = earlier.instruction
             self.tell(clash.kind, agent, instruction, told, other=other, needs=needs)
+
+    def settle(self, sink: Sink) -> tuple[int, int]:
+        """What whoever waits learns: (over, fenced)."""
+        found = sink.settle(self.events)
+        self.seen.in_parts |= sink.parts
+        return found
+
+    def accesses(self, agent: Agent, event: Event, block: int, what: str) -> None:
+        """An access to the shared memory of a block, which must have begun, and not have ended."""
+        if self.setting.blocks == 1 or not 0 <= block < self.setting.blocks:
+            return
+        self.within[block] = self.within.get(block, 0) | event.bit
+        if block == agent.block:
+            return
+        self.remote.append((block, event, what))
+        begun = self.begun[block]
+        if not agent.knowledge(event.threads or event.by or None).over >> begun.number & 1:
+            self.tell(
+                "cluster-begin",
+                agent,
+                event.instruction,
+                f"{what} accesses the shared memory of block {block}, which may not have begun",
+                needs="barrier.cluster.arrive and .wait of all blocks before it",
+            )
+
+    def elsewhere(self, block: int) -> int:
+        """Events on shared memory of other blocks than this one."""
+        found = 0
+        for other, events in self.within.items():
+            found |= events if other != block else 0
+        return found
 
     def inside(self, agent: Agent, instruction: Instruction, start: int, size: int) -> bool:
         """Whether bytes are inside the block's shared memory; if not, that is told."""

@@ -38,7 +38,7 @@ def issue(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
     if not operation.settled:
         agent.release(operation.sink)
         if operation.complete:
-            operation.settled = operation.sink.settle(state.events)
+            operation.settled = state.settle(operation.sink)
     parsed = state.program.wgmma[instruction.index]
     depth = parsed.k * parsed.element_bytes
     for operand, extent, mn_major in (
@@ -106,9 +106,18 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
 
 
 def launch_registers(state: State) -> int:
-    """Registers per thread that a launch gives: the whole file, in steps of 8."""
-    entry = state.program.entry
-    return entry.max_registers or SM_90A.register_budget(state.setting.threads)
+    """Registers a thread begins with. ptxas 13.0 gives what .maxnreg and so many blocks an SM as
+    .minnctapersm says leave room for (their warps in fours, registers in eights), but no more than
+    the largest setmaxnreg.inc names. (Without a dec an inc has no pool: it is held to that room.)
+    """
+    entry, limits = state.program.entry, SM_90A
+    warps = -(-state.setting.threads // LANES) * max(entry.min_blocks, 1)
+    fours = -(-warps // limits.warp_granule) * limits.warp_granule
+    step = limits.register_granule
+    share = limits.registers_per_sm // (fours * LANES) // step * step
+    said = entry.max_registers or limits.registers_per_thread
+    most = limits.registers_per_thread
+    return min(state.program.most_registers or most, share, said, most)
 
 
 def set_registers(state: State, agent: Agent, instruction: Instruction) -> None:

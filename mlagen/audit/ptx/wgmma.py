@@ -126,9 +126,13 @@ class _Check:
         return found
 
     def _over(self, node: int, target: int, state: _State) -> _State:
+        """A loop carries the wgmma that it issues; those issued before it only stay in flight, as
+        while its threads wait for an mbarrier. ptxas serialises for the former alone."""
         if (node, target) not in self.graph.back_edges or not state.flying:
             return state
-        return replace(state, flying=tuple((i, age, True) for i, age, _ in state.flying))
+        inside = self.graph.loop((node, target))
+        flying = tuple((i, age, back or i in inside) for i, age, back in state.flying)
+        return replace(state, flying=flying)
 
     def _step(self, node: int, state: _State) -> _State:
         kind = self.graph.kinds[node]
