@@ -1,0 +1,145 @@
+"""Faults of kernels that others reported in public, each in a small kernel of its own, and the
+same kernels repaired: an error of the right rule, and none. `reported/*.ptx` is what nvcc 13.0
+made of them."""
+
+from pathlib import Path
+
+import pytest
+from ptx_snippets import ARM, COMMIT, DONE, FENCE, INIT, MMA, USE, kernel, wait
+
+from mlagen.audit.ptx import audit_ptx
+from mlagen.severity import ERROR, of
+
+FOLDER = Path(__file__).parent / "reported"
+# The fault, and a rule that tells it.
+RULES = {
+    "k03_stage_rotation": "smem-war",
+    "k05_exit_before_peer_reads": "cluster-end",
+    "k06_store_before_peer_begins": "cluster-begin",
+    "k07_two_blocks_of_registers": "setmaxnreg-pool",
+    "k19_barrier_id_of_two_pairs": "bar-order",
+    "k22_another_thread_waits": "smem-war",
+    "k24_spin_between_groups": "wgmma-in-flight",
+    "k27_pair_of_unequal_loops": "mbarrier-arrivals",
+}
+STORE = "    st.shared.b32 [%at], %r1;\n"
+SYNC = "    bar.sync 0;\n"
+STAGE = "    @%one cp.async.bulk.global.shared::cta.bulk_group [%g], [%base], 512;\n"
+GROUP = "    @{} cp.async.bulk.commit_group;\n"
+READ = "    @{} cp.async.bulk.wait_group.read 0;\n"
+LAST = READ.format("%one")
+PROXY = "    fence.proxy.async{};\n"
+
+
+def errors(text):
+    return {finding.rule for finding in of(audit_ptx(text).findings, ERROR)}
+
+
+def test_all_cases_are_here():
+    assert {path.name.split(".")[0] for path in FOLDER.glob("*.ptx")} == set(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_fault_is_an_error(name):
+    assert RULES[name] in errors((FOLDER / f"{name}.bad.ptx").read_text())
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_repaired_form_is_silent(name):
+    report = audit_ptx((FOLDER / f"{name}.ok.ptx").read_text())
+    assert not report.findings
+
+
+def test_a_wait_under_anothers_guard_is_for_its_own_groups():
+    """Thread 1 waits, or none at all; thread 0 has stored."""
+    body = STORE + PROXY.format("") + SYNC + STAGE + GROUP.format("%one") + "{}" + SYNC + STORE
+    assert errors(kernel(body.format(LAST) + LAST)) == set()
+    other = "    setp.eq.u32 %p1, %t, 1;\n"
+    assert errors(kernel(other + body.format(READ.format("%p1")) + LAST)) == {"smem-war"}
+    assert errors(kernel(other + body.format(READ.format("!%one")) + LAST)) == {"smem-war"}
+
+
+def test_a_wait_of_all_threads_teaches_each_of_its_own_groups():
+    """Thread 0 knows that its store has read; no barrier tells the others."""
+    body = STORE + PROXY.format("") + SYNC + STAGE + GROUP.format("%one")
+    body += "    cp.async.bulk.wait_group.read 0;\n{}" + STORE
+    assert errors(kernel(body.format(SYNC))) == set()
+    assert errors(kernel(body.format(""))) == {"smem-war"}
+
+
+def test_a_wait_of_some_threads_for_cp_async():
+    body = "    cp.async.ca.shared.global [%at], [%g], 4;\n    cp.async.commit_group;\n"
+    body += "    {}cp.async.wait_group 0;\n" + SYNC + "    xor.b32 %r3, %at, 4;\n"
+    body += "    ld.shared.b32 %r2, [%r3];\n    cp.async.wait_all;\n"
+    assert errors(kernel(body.format(""))) == set()
+    assert errors(kernel(body.format("@%one "))) == {"smem-raw"}
+
+
+@pytest.mark.parametrize(
+    ("space", "rules"),
+    [
+        ("", set()),
+        (".shared::cta", set()),
+        (".shared::cluster", set()),
+        (".global", {"proxy-fence"}),
+    ],
+)
+def test_a_fence_is_for_its_own_space(space, rules):
+    body = STORE + PROXY.format(space) + SYNC + FENCE + MMA + COMMIT + DONE
+    assert errors(kernel(body)) == rules
+
+
+@pytest.mark.parametrize(
+    ("space", "rules"),
+    [("", set()), (".shared::cluster", set()), (".shared::cta", {"proxy-fence"})],
+)
+def test_a_fence_for_ones_own_block_is_none_for_the_peers_memory(space, rules):
+    """Each block stores into the other's operand, which a wgmma there reads."""
+    meet = "    barrier.cluster.arrive.release;\n    barrier.cluster.wait.acquire;\n"
+    body = "    mov.u32 %r4, %cluster_ctarank;\n    xor.b32 %r4, %r4, 1;\n"
+    body += "    mapa.shared::cluster.u32 %r5, %at, %r4;\n" + meet
+    body += "    st.shared::cluster.b32 [%r5], %r1;\n" + PROXY.format(space) + meet
+    body += FENCE + MMA + COMMIT + DONE
+    limits = " .reqntid 128, 1, 1 .reqnctapercluster 2, 1, 1"
+    assert errors(kernel(body, limits=limits)) == rules
+
+
+def test_what_stays_in_flight_over_a_loop_is_not_carried_by_it():
+    """ptxas 13.0 serialises only what a loop issues and carries over its own back edge."""
+    second = MMA.replace("{%d0, %d1, %d2, %d3}", "{%e0, %e1, %e2, %e3}")
+    more = "    .reg .f32 %e<4>;\n"
+    one = "    wgmma.wait_group.sync.aligned 1;\n" + USE
+    around = "    mov.u32 %i, 0;\nL:\n    st.global.u32 [%g], %i;\n    add.u32 %i, %i, 1;\n"
+    around += "    setp.lt.u32 %p1, %i, %n;\n    @%p1 bra L;\n"
+    first = FENCE + MMA + COMMIT
+    assert errors(kernel(more + first + around + FENCE + second + COMMIT + one + DONE)) == set()
+    body = (
+        INIT
+        + ARM.replace("[%base]", "[%base+8192]")
+        + first
+        + wait(1)
+        + FENCE
+        + second
+        + COMMIT
+        + one
+        + DONE
+    )
+    assert errors(kernel(more + body)) == set()
+    carried = "    mov.u32 %i, 0;\nL:\n" + FENCE + second + COMMIT + one + first
+    carried += "    add.u32 %i, %i, 1;\n    setp.lt.u32 %p1, %i, %n;\n    @%p1 bra L;\n"
+    assert "wgmma-back-edge" in errors(kernel(more + first + carried + DONE))
+
+
+@pytest.mark.parametrize(
+    ("threads", "limits", "most"),
+    # What `ptxas -v` 13.0 says a thread starts with: 128, 96, 96.
+    [(256, " .minnctapersm 2", 232), (640, "", 168), (256, " .maxnreg 96", 168)],
+)
+def test_the_pool_is_what_ptxas_gives(threads, limits, most):
+    """A warpgroup keeps 24 registers, another one takes all that the first gave back."""
+    body = "    @%two bra S;\n    setp.eq.u32 %p1, %wg, 1;\n    @!%p1 bra END;\n"
+    body += "    setmaxnreg.inc.sync.aligned.u32 {};\n    bra END;\nS:\n"
+    body += "    setmaxnreg.dec.sync.aligned.u32 24;\n"
+    limits = f" .reqntid {threads}, 1, 1{limits}"
+    assert errors(kernel(body.format(most), limits=limits)) == set()
+    assert errors(kernel(body.format(most + 8), limits=limits)) == {"setmaxnreg-pool"}
