@@ -84,7 +84,7 @@ def access_bytes(ins: Instruction) -> int:
     """Bytes that a lane reads or writes, 0 where it is not one run of them."""
     if "read2" in ins.mnemonic or "write2" in ins.mnemonic:
         return 0
-    name = ins.mnemonic.partition("_tr_")[0]
+    name = ins.mnemonic.partition("_tr_")[0].partition("_d16")[0]
     return next((size for suffix, size in _WIDTHS if name.endswith(suffix)), 0)
 
 

@@ -10,18 +10,16 @@ from pathlib import Path
 from mlagen.binary.decode import decode_at
 from mlagen.binary.descriptor import Descriptor, read_descriptor
 from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import INDIRECT, LEAVES, Instruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
 from mlagen.disk import read_file
 from mlagen.errors import BinaryError, UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 
-_ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
 _MOST_INSTRUCTIONS = 1 << 16  # of a kernel; AITER's largest has 32,899
 _SHARED = 2  # times .text that all kernels together may hold: one may lie in another
 _NAMED = 16  # kernels that a message lists
-_INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class KernelCode:
                 target = ins.branch_target
                 if target is not None:
                     work.append(target)
-                if ins.mnemonic in _ENDS or ins.mnemonic in _INDIRECT:
+                if ins.mnemonic in LEAVES or ins.mnemonic in INDIRECT:
                     break
                 offset += ins.size
         return tuple(found[offset] for offset in sorted(found))

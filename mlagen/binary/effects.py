@@ -74,6 +74,12 @@ _FP4_RESULT = ("v_cvt_scalef32_pk_fp4_", "v_cvt_scalef32_sr_pk_fp4_")
 _FP8_BYTE = tuple(f"v_cvt_{scaled}sr_{kind}_" for scaled in ("", "scalef32_")
                   for kind in ("fp8", "bf8"))  # fmt: skip
 _FUSED_F64 = frozenset({"v_fma_f64", "v_fmac_f64"})
+CACHE_MAINTENANCE = frozenset({"buffer_inv", "buffer_wbl2"})
+"""They move no data and count in vmcnt, in order (CDNA4 ISA guide, MUBUF; LLVM pull requests 178316
+and 220694)."""
+TRANSPOSING = frozenset({"ds_read_b64_tr_b16", "ds_read_b64_tr_b8", "ds_read_b64_tr_b4"})
+TRANSPOSING |= {"ds_read_b96_tr_b6"}
+"""Reads of LDS that move data between lanes: EXEC must be all ones (CDNA4 ISA guide, 11.4)."""
 _ADD_TID = frozenset({"ds_write_addtid_b32", "ds_read_addtid_b32"})
 _SCC_READERS = frozenset(
     f"s_{n}"
@@ -162,13 +168,19 @@ def _scalar(ins: Instruction) -> Effects:
     if "saveexec" in name or "wrexec" in name:
         reads.append(Access("s", EXEC, 2, "salu"))
         writes.append(Access("s", EXEC, 2, "salu"))
-    if name.startswith(("s_sendmsg", "s_movrel")):
+    if name in ("s_cmov_b32", "s_cmov_b64"):  # what is not moved stays
+        reads += [
+            _access(op, 0, "salu") for f, op in ins.operands if f == "sdst" and op.kind == "s"
+        ]
+    if name.startswith(("s_sendmsg", "s_movrel", "s_ttracedata")):
         reads.append(Access("s", M0, 1, "m0_use"))
+    if name.startswith("s_sendmsg"):
+        return Effects(tuple(reads), (), "smem")  # it counts in lgkmcnt, in no order
     if name.startswith(("s_getreg", "s_setreg")):
         number = ins.modifier("simm16") & 63  # which register; the rest is a bit field
         register = Access("s", HARDWARE + number, 1, "hardware")
         (reads if name.startswith("s_getreg") else writes).append(register)
-    if name == "s_set_gpr_idx_on":
+    if name in ("s_set_gpr_idx_on", "s_set_gpr_idx_idx"):
         reads.append(Access("s", M0, 1, "merge"))
         writes.append(Access("s", M0, 1, "salu"))
     if _sets_scc(ins):
@@ -242,8 +254,8 @@ def _vector_memory(ins: Instruction, accum: int) -> Effects:
             reads.append(_access(operand, accum, "vmem_data"))
     if is_lds_dma(ins):
         reads.append(Access("s", M0, 1, "m0_lds"))
-    if ins.mnemonic.startswith("buffer_") and not ins.operands:
-        return Effects((), (), "")  # cache maintenance
+    if ins.mnemonic in CACHE_MAINTENANCE:
+        return Effects((), (), "vm")
     return Effects((*reads, _EXEC), tuple(writes), "vm")
 
 

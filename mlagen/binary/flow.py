@@ -6,13 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import INDIRECT, LEAVES, Instruction
 from mlagen.errors import UnsupportedError
 
 _DEEPEST = 16  # loops around one another
-
-_ENDS = ("s_endpgm", "s_branch")
-_INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,7 @@ def read_flow(instructions: tuple[Instruction, ...]) -> Flow:
     for index, ins in enumerate(instructions):
         if ins.branch_target is not None:
             starts.add(index_of[ins.branch_target])
-        cut = ins.branch_target is not None or ins.mnemonic in (*_ENDS, *_INDIRECT)
+        cut = ins.branch_target is not None or ins.mnemonic in (*LEAVES, *INDIRECT)
         gap = index + 1 < len(instructions) and (
             ins.offset + ins.size != instructions[index + 1].offset
         )
@@ -177,9 +174,9 @@ def read_flow(instructions: tuple[Instruction, ...]) -> Flow:
         last = (order[number + 1] if number + 1 < len(order) else len(instructions)) - 1
         ins = instructions[last]
         after = []
-        if ins.mnemonic in _INDIRECT:
+        if ins.mnemonic in INDIRECT:
             indirect.append(ins.offset)
-        elif ins.mnemonic not in _ENDS and last + 1 in block_at:
+        elif ins.mnemonic not in LEAVES and last + 1 in block_at:
             after.append(block_at[last + 1])
         if ins.branch_target is not None:
             target = block_at[index_of[ins.branch_target]]

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from mlagen.binary.operand import Form
 from mlagen.binary.text import format_instruction
 
+ENDS = ("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done")
+"""What ends a wave. All memory operations of it are done by then (CDNA4 ISA guide, S_ENDPGM)."""
+INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_rfe_b64", "s_rfe_restore_b64",
+            "s_cbranch_join", "s_cbranch_g_fork", "s_cbranch_i_fork")  # fmt: skip
+"""Jumps whose targets are not in the code."""
+LEAVES = (*ENDS, "s_branch")
+"""No wave goes on behind these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction(Form):

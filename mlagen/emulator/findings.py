@@ -20,7 +20,9 @@ class Finding:
     undefined-register, undefined-lds, unset-argument (bytes of the argument segment that no
     argument covers are used), barrier-unequal, lds-bounds, lds-alignment, global-bounds,
     global-alignment (atomics), race-global (an atomic and another access of two workgroups),
-    not-ended (a workgroup that ran on for too long after its first finding and was stopped).
+    partial-exec (a transposing read while lanes are off), off-lane (a lane takes data from one that
+    is off), not-ended (a workgroup that ran on for too long after its first finding and was
+    stopped).
     """
 
     kind: str

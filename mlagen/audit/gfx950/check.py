@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
 from mlagen.audit.gfx950.causes import by_guess
 from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.followed import why_not_followed
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
 from mlagen.audit.gfx950.registers import close_pairs, missing_waits, outside, strict_waits
@@ -215,9 +216,17 @@ def _unchecked(steps: tuple[Step, ...], flow: Flow) -> list[str]:
             f"{len(indexed)} instructions from {indexed[0].ins.offset:#x} on name their registers "
             "by M0 (s_set_gpr_idx_on): which ones is not known"
         )
+    why: dict[tuple[str, str], list[int]] = {}
+    for step in steps:
+        reason = why_not_followed(step.ins)
+        if reason:
+            why.setdefault((step.ins.mnemonic, reason), []).append(step.ins.offset)
+    for (name, reason), places in why.items():
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        told.append(f"{name} at {places[0]:#x}{more}: {reason}")
     if flow.indirect:
-        places = ", ".join(f"{pc:#x}" for pc in flow.indirect)
-        told.append(f"indirect jumps at {places}: what follows them is not audited")
+        jumps = ", ".join(f"{pc:#x}" for pc in flow.indirect)
+        told.append(f"indirect jumps at {jumps}: what follows them is not audited")
     return told
 
 

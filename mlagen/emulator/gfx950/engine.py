@@ -21,11 +21,13 @@ from mlagen.emulator.gfx950.execute import (
     run_wide,
 )
 from mlagen.emulator.gfx950.issue import (
+    issue_cache,
     issue_lds,
     issue_scalar_memory,
     issue_vector_memory,
 )
-from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
+from mlagen.emulator.gfx950.queues import land_some, retire, wait_for
+from mlagen.emulator.gfx950.races import leave_operation
 from mlagen.emulator.gfx950.recording import note_step
 from mlagen.emulator.gfx950.state import (
     next_random,
@@ -41,19 +43,39 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 
 @compiled
 def end_wave(context: int, wave: int) -> None:
-    """s_endpgm: what is outstanding still happens, but no wait ever covers it."""
+    """s_endpgm: it waits for what is outstanding (CDNA4 ISA guide, S_ENDPGM), so a barrier that
+    waits for the surviving waves only comes after it."""
     control = wave_base(context, wave)
     entries = load_i64(context, y.C_QUEUE)
     for queue in range(y.QUEUES):
-        while load_i64(control, y.W_LAND + queue) < load_i64(control, y.W_TAIL + queue):
-            land_next(context, wave, queue)
-        for sequence in range(
-            load_i64(control, y.W_HEAD + queue), load_i64(control, y.W_TAIL + queue)
-        ):
+        tail = load_i64(control, y.W_TAIL + queue)
+        for sequence in range(load_i64(control, y.W_HEAD + queue), tail):
             number = load_i64(entries, queue_slot(wave, queue, sequence) * y.E_SIZE + y.E_OP)
-            if number != 0 and number < load_i64(context, y.C_ORPHAN):
-                store_i64(context, y.C_ORPHAN, number)
+            retire(context, wave, queue)
+            if number != 0:
+                leave_operation(context, number, tail - sequence - 1)
     store_i64(control, y.W_STATE, y.ENDED)
+
+
+@compiled
+def note_paths(context: int) -> None:
+    """All live waves wait at a barrier: which of them have passed the same ones so far?"""
+    waves = load_i64(context, y.C_WAVES)
+    for wave in range(waves):
+        control = wave_base(context, wave)
+        if load_i64(control, y.W_STATE) != y.ENDED:
+            path = load_i64(control, y.W_PATH) * 1000003 ^ load_i64(control, y.W_PC)
+            store_i64(control, y.W_PATH, path & 0x7FFFFFFFFFFF)
+    for wave in range(waves):
+        control = wave_base(context, wave)
+        if load_i64(control, y.W_STATE) != y.ENDED:
+            alike = 0
+            for other in range(waves):
+                its = wave_base(context, other)
+                ended = load_i64(its, y.W_STATE) == y.ENDED
+                if not ended and load_i64(its, y.W_PATH) == load_i64(control, y.W_PATH):
+                    alike |= 1 << other
+            store_i64(control, y.W_ALIKE, alike)
 
 
 @compiled
@@ -66,7 +88,9 @@ def release_barrier(context: int) -> bool:
             live += 1
     if live == 0:
         return False
-    safe = min(load_i64(context, y.C_NEXT_OP), load_i64(context, y.C_ORPHAN))
+    if load_i64(context, y.C_SANITIZE):
+        note_paths(context)
+    safe = load_i64(context, y.C_NEXT_OP)
     safe_read = safe
     entries = load_i64(context, y.C_QUEUE)
     for wave in range(waves):
@@ -123,13 +147,15 @@ def step(context: int, wave: int, row: int) -> int:
     elif kind == y.X_COMPARE:
         run_compare(context, wave, p)
     elif kind == y.X_LANE:
-        run_lane(context, wave, p)
+        run_lane(context, wave, row, p)
     elif kind == y.X_CARRY:
         run_carry(context, wave, p)
     elif kind == y.X_WIDE:
         run_wide(context, wave, p)
     elif kind == y.X_SMEM:
         issue_scalar_memory(context, wave, row)
+    elif kind == y.X_CACHE:
+        issue_cache(context, wave, row)
     elif kind == y.X_BRANCH:
         if branch_taken(context, wave, load_i64(p, y.P_OP)):
             following = load_i64(p, y.P_IMM)
@@ -237,18 +263,32 @@ def run_some(context: int, limit: int) -> int:
 
 @compiled
 def check_barriers(context: int) -> None:
-    """All waves have ended: unequal barrier totals are reported."""
-    first = load_i64(wave_base(context, 0), y.W_EPOCH)
-    for wave in range(1, load_i64(context, y.C_WAVES)):
+    """All waves have ended: unequal barrier totals are reported. A barrier waits for the waves that
+    are left (CDNA4 ISA guide, S_BARRIER), so one that passed the first barriers of a wave that
+    passed most, and ended, is none too few."""
+    waves = load_i64(context, y.C_WAVES)
+    most = 0
+    for wave in range(1, waves):
+        if load_i64(wave_base(context, wave), y.W_EPOCH) > load_i64(
+            wave_base(context, most), y.W_EPOCH
+        ):
+            most = wave
+    total = load_i64(wave_base(context, most), y.W_EPOCH)
+    alike = 0  # waves that passed most
+    for wave in range(waves):
+        if load_i64(wave_base(context, wave), y.W_EPOCH) == total:
+            alike |= 1 << wave
+    for wave in range(waves):
         control = wave_base(context, wave)
-        total = load_i64(control, y.W_EPOCH)
-        if total != first:
-            row = load_i64(control, y.W_PC) - 1
-            other = load_i64(wave_base(context, 0), y.W_PC) - 1
-            found = report(context, y.BARRIER_UNEQUAL, row, other, wave, total, first, 0)
-            if found != 0:
-                store_i64(found, y.F_OTHER_WAVE, 0)
-            return
+        passed = load_i64(control, y.W_EPOCH)
+        if passed == total or passed == 0 or load_i64(control, y.W_ALIKE) & alike:
+            continue
+        row = load_i64(control, y.W_PC) - 1
+        other = load_i64(wave_base(context, most), y.W_PC) - 1
+        found = report(context, y.BARRIER_UNEQUAL, row, other, wave, passed, total, 0)
+        if found != 0:
+            store_i64(found, y.F_OTHER_WAVE, most)
+        return
 
 
 @compiled

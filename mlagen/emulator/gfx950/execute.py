@@ -6,6 +6,7 @@ from mlagen.binary.operand import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
+from mlagen.emulator.gfx950.exchange import check_lane, define_lane, tell_off_lane
 from mlagen.emulator.gfx950.lanes import (
     row_high_halves,
     row_low_halves,
@@ -444,7 +445,7 @@ def run_carry(context: int, wave: int, p: int) -> None:
 
 
 @compiled
-def run_lane(context: int, wave: int, p: int) -> None:
+def run_lane(context: int, wave: int, row: int, p: int) -> None:
     """Lane reads and writes, register swaps, permlane swaps."""
     op = load_i64(p, y.P_OP)
     scalars = scalar_base(context, wave)
@@ -456,6 +457,7 @@ def run_lane(context: int, wave: int, p: int) -> None:
             lane += 1
         if lanes == 0:
             lane = 0
+        check_lane(context, wave, row, load_i64(p, y.P_KIND + 1), lane)
         put32(scalars, load_i64(p, y.P_DST), int64(load_u32(a, lane)))
         return
     if op == o.L_READ or op == o.L_WRITE:
@@ -463,8 +465,10 @@ def run_lane(context: int, wave: int, p: int) -> None:
         value = load_i64(p, y.P_KIND + 3)
         lane = (get32(scalars, value) if kind == y.S_SCALAR else value) & 63
         if op == o.L_READ:
+            check_lane(context, wave, row, load_i64(p, y.P_KIND + 1), lane)
             put32(scalars, load_i64(p, y.P_DST), int64(load_u32(a, lane)))
         else:
+            define_lane(context, wave, load_i64(p, y.P_DST), lane)
             store_u32(vector_row(context, wave, load_i64(p, y.P_DST)), lane, load_u32(a, lane))
         return
     d = vector_row(context, wave, load_i64(p, y.P_DST))
@@ -478,6 +482,10 @@ def run_lane(context: int, wave: int, p: int) -> None:
             # vdst's odd halves (rows) change places with vsrc's even ones.
             width = 32 if op == o.L_PERMLANE32 else 16
             if lane & width == 0:
+                if (lanes >> lane) & 1 != (lanes >> (lane + width)) & 1:
+                    on = (lanes >> lane) & 1
+                    taker = lane if on else lane + width
+                    tell_off_lane(context, wave, row, taker, taker ^ width)
                 x = load_u32(d, lane + width)
                 if (lanes >> (lane + width)) & 1:
                     store_u32(d, lane + width, load_u32(a, lane))

@@ -6,6 +6,7 @@ from mlagen.binary.operand import EXEC, M0
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.conflicts import note_access
+from mlagen.emulator.gfx950.exchange import refuse_partial, tell_off_lane
 from mlagen.emulator.gfx950.queues import (
     after_issue,
     open_entry,
@@ -362,6 +363,8 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     size = load_i64(p, y.P_AUX + 1)
     align = load_i64(p, y.P_AUX + 2)
     lanes = get64(scalar_base(context, wave), EXEC)
+    if op == o.D_READ_TR16 or op == o.D_READ_TR8:
+        refuse_partial(context, wave, row, lanes)
     writes = op == o.D_WRITE or op == o.D_WRITE2
     two = op == o.D_READ2 or op == o.D_WRITE2
     target = -1 if writes else load_i64(p, y.P_AUX + 3)
@@ -424,6 +427,15 @@ def issue_lds(context: int, wave: int, row: int) -> None:
 
 
 @compiled
+def issue_cache(context: int, wave: int, row: int) -> None:
+    """Cache maintenance: an operation of its counter, and nothing else. Memory has no caches here.
+    OP: the queue."""
+    queue = load_i64(program_row(context, row), y.P_OP)
+    open_entry(context, wave, queue, y.K_NOTHING, row, -1, 0)
+    after_issue(context, wave, queue)
+
+
+@compiled
 def issue_permute(context: int, wave: int, row: int) -> None:
     """ds_bpermute, ds_permute and ds_swizzle: lanes exchange data through the LDS unit."""
     p = program_row(context, row)
@@ -447,6 +459,8 @@ def issue_permute(context: int, wave: int, row: int) -> None:
                 source = (lane & ~31) | (inside & 31)
             if (lanes >> source) & 1:
                 store_u32(data, lane, load_u32(address, source))
+            elif (lanes >> lane) & 1:
+                tell_off_lane(context, wave, row, lane, source)
     else:
         values = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
         for lane in range(64):
@@ -456,6 +470,8 @@ def issue_permute(context: int, wave: int, row: int) -> None:
                     store_u32(data, other, load_u32(values, lane))
                 elif (lanes >> other) & 1:
                     store_u32(data, lane, load_u32(values, other))
+                else:
+                    tell_off_lane(context, wave, row, lane, other)
     poison_registers(context, wave, target, 1, lanes)
     after_issue(context, wave, y.Q_LDS)
 

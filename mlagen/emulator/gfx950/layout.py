@@ -69,7 +69,6 @@ C_EXECUTED: Final = 45
 C_CLAMP_NAN: Final = 47  # DX10_CLAMP: clamping a NaN gives 0
 C_FP8_CLAMP: Final = 48  # FP16_OVFL: fp8 conversions saturate
 C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
-C_ORPHAN: Final = 51  # smallest LDS operation that an ended wave never waited for
 C_FAULT: Final = 52  # program row at which a run had to stop
 C_VGPRS: Final = 54
 C_DROPPED: Final = 55  # findings beyond the table's room
@@ -89,7 +88,9 @@ W_HEAD: Final = 4  # three queues: oldest sequence number in flight
 W_TAIL: Final = 7  # three queues: next sequence number
 W_MARK: Final = 10  # vm and DS queues: next sequence number at the last barrier
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
-W_SIZE: Final = 16
+W_PATH: Final = 15  # stands for the barriers that it passed, in order
+W_ALIKE: Final = 16  # waves that had passed the same ones at its last barrier, a bit each
+W_SIZE: Final = 18
 RUNNING, WAITING, ENDED = range(3)
 
 # Queues of a wave.
@@ -115,6 +116,7 @@ K_LDS_WRITE: Final = 5
 K_SMEM: Final = 6
 K_LDS_PERMUTE: Final = 7  # ds_bpermute and its kin: no LDS memory
 K_ATOMIC: Final = 8  # memory and perhaps registers
+K_NOTHING: Final = 9  # cache maintenance: counts, and moves no data
 QDATA_ROWS: Final = 4  # dwords a lane that an entry can carry
 
 # Program columns (int64 each).
@@ -153,8 +155,8 @@ S_NONE, S_VECTOR, S_SCALAR, S_CONST = range(4)
 # Instruction classes.
 (
     X_NOP, X_SALU, X_BRANCH, X_WAIT, X_BARRIER, X_END, X_VALU, X_PACKED, X_COMPARE, X_CARRY, X_LANE,
-    X_MATRIX, X_SMEM, X_LDS, X_VMEM, X_WIDE,
-) = range(16)  # fmt: skip
+    X_MATRIX, X_SMEM, X_LDS, X_VMEM, X_WIDE, X_CACHE,
+) = range(17)  # fmt: skip
 
 SHADOW_DWORDS: Final = 160 * 256 + 16  # dwords of LDS, padded
 
@@ -164,7 +166,8 @@ O_WAVE: Final = 0
 O_ROW: Final = 1
 O_DONE: Final = 2  # epoch in which a wait covered it, NOT_DONE before
 O_KIND: Final = 3
-O_SIZE: Final = 4
+O_LEFT: Final = 4  # 1 + newer ones of its queue when its wave ended and no wait had covered it
+O_SIZE: Final = 5
 NOT_DONE: Final = 1 << 60
 
 # Buffer table: simulated base, size, arena offset, access (1 read, 2 write).
@@ -201,6 +204,8 @@ NOT_ENDED: Final = 14
 GLOBAL_ALIGNMENT: Final = 15
 RACE_GLOBAL: Final = 16
 UNSET_ARGUMENT: Final = 17
+PARTIAL_EXEC: Final = 18
+OFF_LANE: Final = 19
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

@@ -369,7 +369,6 @@ class Machine:
         context[[y.C_NEXT_OP, y.C_SAFE_OP, y.C_SAFE_READ]] = 1
         context[[y.C_FIND_COUNT, y.C_DROPPED, y.C_EXECUTED, y.C_CURRENT, y.C_HINT]] = 0
         context[y.C_WORKGROUP] = linear
-        context[y.C_ORPHAN] = y.NOT_DONE
         seed = run.settings.seed
         mixed = (seed * 0x9E3779B97F4A7C15 + linear * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
         context[y.C_RANDOM] = mixed | 1

@@ -380,7 +380,7 @@ def land_next(context: int, wave: int, queue: int) -> None:
         land_scalar(context, wave, sequence, slot)
     elif kind == y.K_LDS_PERMUTE:
         land_carried(context, wave, queue, sequence, slot)
-    else:
+    elif kind != y.K_NOTHING:
         land_memory(context, wave, queue, sequence, slot)
 
 

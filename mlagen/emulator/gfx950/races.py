@@ -36,6 +36,7 @@ def new_operation(context: int, wave: int, row: int, kind: int) -> int:
     store_i64(ops, base + y.O_ROW, row)
     store_i64(ops, base + y.O_DONE, y.NOT_DONE)
     store_i64(ops, base + y.O_KIND, kind)
+    store_i64(ops, base + y.O_LEFT, 0)
     return number
 
 
@@ -45,6 +46,13 @@ def complete_operation(context: int, wave: int, number: int) -> None:
     ops = load_i64(context, y.C_OPS)
     base = (number & (y.OPS_RING - 1)) * y.O_SIZE
     store_i64(ops, base + y.O_DONE, load_i64(wave_base(context, wave), y.W_EPOCH))
+
+
+@compiled
+def leave_operation(context: int, number: int, newer: int) -> None:
+    """Its wave ended without a wait that covers it: `newer` operations of its queue follow it."""
+    ops = load_i64(context, y.C_OPS)
+    store_i64(ops, (number & (y.OPS_RING - 1)) * y.O_SIZE + y.O_LEFT, newer + 1)
 
 
 @compiled
@@ -74,7 +82,8 @@ def report_race(
     other_row = load_i64(ops, base + y.O_ROW)
     if repeated(context, finding_slot(context, mine, row, other_row)):
         return
-    newer = -1  # its wait was reached: only the barrier is missing
+    # -1: its wait was reached, only the barrier is missing.
+    newer = load_i64(ops, base + y.O_LEFT) - 1
     if load_i64(ops, base + y.O_DONE) == y.NOT_DONE:
         queue = y.Q_VM if load_i64(ops, base + y.O_KIND) == 1 else y.Q_LDS
         control = wave_base(context, other)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.binary import Instruction
+from mlagen.binary.effects import PERMLANE
 from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
 from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.memory import Memory
 from mlagen.emulator.gfx950.translate import TranslatedKernel
+from mlagen.severity import ERROR, LETTER, UNPROVED, Severity
 
 
 def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
@@ -60,7 +62,24 @@ def describe(
         resource=resource,
         needs=needs,
         count=row[y.F_COUNT],
+        severity=_severity(raw),
     )
+
+
+def _severity(raw: _Raw) -> Severity:
+    """Defects are certain, but for pairs that AMD ships without wait states, and for lanes that are
+    off: swaps of them are a doubt about hardware, and 0 may be what the others take."""
+    kind = raw.row[y.F_KIND]
+    if kind == y.OFF_LANE:
+        return LETTER if raw.ins.mnemonic in PERMLANE else UNPROVED
+    return LETTER if kind == y.WAIT_STATES and _shipped_without(raw) else ERROR
+
+
+def _shipped_without(raw: _Raw) -> bool:
+    if raw.other is None:
+        return False
+    accum_offset = raw.program.kernel.descriptor.accum_offset
+    return strictest_pair(raw.other, raw.ins, accum_offset)[1:] in SHIPPED_WITHOUT
 
 
 def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -134,11 +153,7 @@ def _wait_states(raw: _Raw) -> _Told:
     a, b, c = raw.numbers
     name = raw.register(a)
     needs = f"s_nop {b - c - 1}"
-    doubt = ""
-    if raw.other is not None:
-        pair = strictest_pair(raw.other, raw.ins, raw.program.kernel.descriptor.accum_offset)
-        if pair[1:] in SHIPPED_WITHOUT:
-            doubt = " (LLVM pads this pair; shipped kernels run without)"
+    doubt = " (LLVM pads this pair; shipped kernels run without)" if _shipped_without(raw) else ""
     return (
         f"{raw.here} follows {raw.there} on {name} after {c} wait states; {b} are required: "
         f"{needs} before it{doubt}",
@@ -196,6 +211,30 @@ def _alignment(raw: _Raw) -> _Told:
         address = raw.memory.address_of(a)
         place, name = raw.memory.place_in(address), raw.memory.name_of(address)
     return f"{raw.here} accesses {place}, no multiple of {b}", name, f"alignment {b}"
+
+
+def _partial_exec(raw: _Raw) -> _Told:
+    lanes = raw.row[y.F_A] & (1 << 64) - 1
+    off = f"{64 - lanes.bit_count()} of 64 lanes off"
+    since = f", since {raw.there}" if raw.other is not None else ""
+    return (
+        f"{raw.here} exchanges data between lanes and needs all of them on, with {off}{since}: "
+        "what it reads is not defined",
+        "EXEC",
+        "EXEC all ones",
+    )
+
+
+def _off_lane(raw: _Raw) -> _Told:
+    lane, source, _ = raw.numbers
+    since = f", since {raw.there}" if raw.other is not None else ""
+    swapped = raw.ins.mnemonic in PERMLANE
+    gives = "nothing published says what it gives" if swapped else "it gives 0"
+    return (
+        f"{raw.here}: lane {lane} takes what lane {source} holds, which is off{since}; {gives}",
+        "EXEC",
+        "both lanes on",
+    )
 
 
 def _race_global(raw: _Raw) -> _Told:
@@ -283,6 +322,8 @@ _KINDS: dict[int, tuple[str, Callable[[_Raw], _Told]]] = {
     y.GLOBAL_BOUNDS: ("global-bounds", _bounds),
     y.NOT_ENDED: ("not-ended", _not_ended),
     y.UNSET_ARGUMENT: ("unset-argument", _unset_argument),
+    y.PARTIAL_EXEC: ("partial-exec", _partial_exec),
+    y.OFF_LANE: ("off-lane", _off_lane),
     y.GLOBAL_ALIGNMENT: ("global-alignment", _alignment),
     y.RACE_GLOBAL: ("race-global", _race_global),
 }

@@ -139,6 +139,9 @@ def _memory_entries() -> dict[str, Opcode]:
             table[f"ds_write{middle}_b{bits}"] = Opcode(
                 y.X_LDS, o.D_WRITE2, dwords, size, size // 2
             )
+    table["buffer_inv"] = table["buffer_wbl2"] = Opcode(y.X_CACHE, y.Q_VM)
+    for name in ("inv", "wb", "inv_vol", "wb_vol"):
+        table[f"s_dcache_{name}"] = Opcode(y.X_CACHE, y.Q_SMEM)
     table["ds_read_b64_tr_b16"] = Opcode(y.X_LDS, o.D_READ_TR16, 2, 8, 8)
     table["ds_read_b64_tr_b8"] = Opcode(y.X_LDS, o.D_READ_TR8, 2, 8, 8)
     table["ds_bpermute_b32"] = Opcode(y.X_LDS, o.D_BPERMUTE, 1, 4, 1)
@@ -173,6 +176,10 @@ def _other_entries() -> dict[str, Opcode]:
         "v_nop": Opcode(y.X_NOP),
         "s_setprio": Opcode(y.X_NOP),
         "s_sleep": Opcode(y.X_NOP),
+        "s_wakeup": Opcode(y.X_NOP),
+        "s_icache_inv": Opcode(y.X_NOP),
+        "s_incperflevel": Opcode(y.X_NOP),
+        "s_decperflevel": Opcode(y.X_NOP),
         "s_waitcnt": Opcode(y.X_WAIT),
         "s_barrier": Opcode(y.X_BARRIER),
         "s_endpgm": Opcode(y.X_END),

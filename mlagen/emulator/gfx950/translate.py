@@ -24,6 +24,7 @@ from mlagen.binary.hazards import (
     producer_class,
     read_producer_class,
 )
+from mlagen.binary.instruction import LEAVES
 from mlagen.binary.operand import EXEC, VCC
 from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
@@ -36,7 +37,6 @@ from mlagen.targets.gfx950.limits import GFX950
 _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
 _CONSUMER_NUMBER = {name: number for number, name in enumerate(CONSUMERS)}
 _PRODUCER_NUMBER = {name: number for number, name in enumerate(PRODUCERS)}
-_ENDS = ("s_endpgm", "s_branch")
 # Reads that may meet undefined lanes: what they keep, or pick, is not known here.
 _UNCHECKED = frozenset({"merge", "dpp_old", "exec", "lane", "mask"})
 
@@ -144,7 +144,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
             rows[row, y.P_PC] = ins.offset
             if ins.branch_target is not None:
                 rows[row, y.P_IMM] = index[ins.branch_target]
-            if ins.mnemonic not in _ENDS and index.get(ins.offset + ins.size) != row + 1:
+            if ins.mnemonic not in LEAVES and index.get(ins.offset + ins.size) != row + 1:
                 raise _Unmodelled("a branch into the middle of an instruction")
             _note_indexing(ins, regions[row], rows[row])
             if regions[row] and ins.offset in targets:

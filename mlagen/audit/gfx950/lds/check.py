@@ -8,11 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
 from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.audit.gfx950.lds.early import any_too_few
+from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
+from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.usage import accesses, bounds
+from mlagen.audit.gfx950.lds.whole import UNKNOWN, Partial, partial_lanes
 from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
 from mlagen.severity import ERROR, LETTER, Severity, rank
@@ -21,6 +25,7 @@ from mlagen.targets.gfx950.limits import GFX950
 _FINDING_STEPS = 500
 _LEAST_RUNS = 6
 """Sets of paths that are followed in any case: all the loop counts of `paths`."""
+_WHOLE = "EXEC may turn lanes off where it comes about in ways that are not followed"
 _LOOSE = "branches by values that code computes in ways that are not followed may go either way"
 _QUIET, _PATIENT = 3, 12
 """Runs without a new edge after which no more is expected: where every block that matters was
@@ -120,6 +125,9 @@ class _Told:
                     self.findings[key] = found
                 met.add(key)
                 pairs.setdefault((earlier, later), found.place)
+        for wave in run.waves:
+            for site, masks in wave.masked.items():
+                self._judge_masks(site, masks, run)
         if not run.stopped:
             self._count_barriers(number, run)
 
@@ -142,13 +150,33 @@ class _Told:
         if what not in self.unchecked:
             self.unchecked.append(what)
 
+    def _judge_masks(self, site: Site, masks: set[tuple[Scalar, Scalar]], run: Run) -> None:
+        """A read that needs all lanes, under EXEC masks that are not known to be all ones."""
+        key = ("partial-exec", site.pc)
+        known = self.findings.get(key)
+        if known is not None and known.severity == ERROR:
+            return
+        found = [partial_lanes(mask, run.decisions) for mask in masks]
+        shown = next((one for one in found if isinstance(one, Partial)), None)
+        if shown is None and UNKNOWN not in found:
+            return
+        message = f"{site.ins} at {site.pc:#x} moves data between lanes and needs all of them on"
+        if shown is not None:
+            message += f"; {shown.off} are off" + (f" with {shown.by}" if shown.by else "")
+            message += _witness(run)
+        loose = shown is None or run.decisions.loose()
+        self.findings[key] = Finding.at(
+            "partial-exec", ERROR, self.program.kernel.name, (site.ins, None), resource="EXEC",
+            needs="s_mov_b64 exec, -1 before it", message=message, guess=_WHOLE if loose else "",
+        )  # fmt: skip
+
     def _count_barriers(self, number: int, run: Run) -> None:
         totals: dict[int, list[int]] = {}
         for wave in run.waves:
             totals.setdefault(wave.epoch, []).append(wave.number)
         for total, waves in sorted(totals.items()):
             self.barriers.append(BarrierTotal(tuple(waves), total, number))
-        if len(totals) == 1:
+        if not any_too_few(run.waves, self.program.working):
             return
         counts = ", ".join(
             f"waves {', '.join(map(str, waves))} pass {total}" for total, waves in totals.items()

@@ -7,7 +7,7 @@ test the same value, or related ones (i + 64 < n after i < n), never contradict 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import OPAQUE, WIDE, Model, Node, Values
@@ -125,6 +125,18 @@ class Decisions:
             yield (old - step) & MASK
         yield from _SMALL
 
+    def allowed(self, leaves: Sequence[Node]) -> Iterator[Values]:
+        """The values under the model, then with another value of one of `leaves`, as far as all
+        decisions still come out."""
+        yield self._values
+        for leaf in leaves:
+            about = self._about.get(leaf, ())
+            for value in _SMALL:
+                trial = self._with(leaf, value)
+                self._budget.spend(_TRIAL_STEPS)
+                if all(bool(trial.of(other)) == self.made[other] for other in about):
+                    yield trial
+
     def loose(self) -> str:
         """Decisions by values that code computes from known ones in ways that are not evaluated:
         the path need not exist. What data decides may go either way."""
@@ -142,6 +154,11 @@ class Decisions:
         ]
         more = f" and {len(told) - limit} more" if len(told) > limit else ""
         return ", ".join(told[:limit]) + more
+
+
+def told(leaves: Iterable[Node], values: Values) -> str:
+    """What values leaves have, in words."""
+    return ", ".join(f"{_name(leaf)} = {signed(values.of(leaf))}" for leaf in leaves)
 
 
 def _name(leaf: Node) -> str:

@@ -78,6 +78,7 @@ class Explorer:
             passed += len(program.blocks[at]) + 1
             program.budget.spend(len(program.blocks[at]) + 1)
             self.reached.add(at)
+            w.path.append(at)
             for step in program.blocks[at]:
                 step(w)
             after = self._next(w, at, decisions, asked, number, rounds)

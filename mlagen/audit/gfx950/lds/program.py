@@ -18,7 +18,7 @@ from mlagen.audit.gfx950.lds.sources import Source, Sources
 from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
 from mlagen.binary.code_object import KernelCode
-from mlagen.binary.effects import effects, is_lds_dma
+from mlagen.binary.effects import TRANSPOSING, effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import EXEC, M0, SCC, VCC
@@ -127,6 +127,18 @@ class LdsProgram:
         )
 
     @cached_property
+    def working(self) -> frozenset[int]:
+        """Blocks that access memory or LDS."""
+        return frozenset(
+            block.index
+            for block in self.flow.blocks
+            if any(
+                effects(i, self.accum).counter
+                for i in self.flow.instructions[block.first : block.last + 1]
+            )
+        )
+
+    @cached_property
     def stretch(self) -> dict[int, int]:
         """By byte offset: the number of the stretch of code between barriers, blocks apart."""
         found, number = {}, 0
@@ -195,8 +207,11 @@ class LdsProgram:
 
     def _ds(self, site: Site) -> Step:
         register, seen = site.register, self.seen[site]
+        needs_all = site.ins.mnemonic in TRANSPOSING
 
         def step(w: Wave) -> None:
+            if needs_all and not w.full:
+                w.masked.setdefault(site, set()).add((w.s[EXEC], w.s[EXEC + 1]))
             footprint = self._footprint(w, seen, site, w.read(register))
             w.place += 1
             if footprint is None:
@@ -283,6 +298,8 @@ class LdsProgram:
     def condition(self, w: Wave, ins: Instruction) -> Scalar:
         """Whether a conditional branch is taken, as a value or an expression."""
         name = ins.mnemonic
+        if "cdbg" in name:
+            return w.expressions.leaf("the debugger")
         if name.endswith(("scc0", "scc1")):
             scc = w.s[SCC]
             if isinstance(scc, int):
@@ -305,6 +322,7 @@ class LdsProgram:
 
 def _barrier(w: Wave) -> None:
     w.epoch += 1
+    w.passed.append(len(w.path))
 
 
 def _wait(ins: Instruction) -> Step:

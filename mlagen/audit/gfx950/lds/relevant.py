@@ -9,6 +9,7 @@ from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import EXEC, SCALARS
 
+_NO_BYTES = ("permute", "swizzle", "gws_", "nop")
 _EXEC_BITS = 0b11 << EXEC
 
 
@@ -19,11 +20,7 @@ def _bits(access: Access) -> int:
 
 def is_lds_memory(ins: Instruction) -> bool:
     """True for DS instructions that touch LDS bytes (permutes and the like do not)."""
-    return (
-        ins.encoding == "DS"
-        and ins.operand("addr") is not None
-        and not any(word in ins.mnemonic for word in ("permute", "swizzle", "gws_", "consume"))
-    )
+    return ins.encoding == "DS" and not any(word in ins.mnemonic for word in _NO_BYTES)
 
 
 @cache

@@ -55,7 +55,7 @@ def read_site(ins: Instruction, accum: int) -> Site | None:
 
 def _parts(ins: Instruction) -> tuple[tuple[int, int], ...] | None:
     name = ins.mnemonic
-    if "read2" in name or "write2" in name:
+    if any(word in name for word in ("read2", "write2", "wrxchg2")):
         width = 8 if name.endswith("b64") else 4
         step = width * (_PAIR_STRIDE if "st64" in name else 1)
         return tuple((ins.modifier(f"offset{i}") * step, width) for i in (0, 1))

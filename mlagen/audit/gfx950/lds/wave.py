@@ -124,7 +124,9 @@ class Masked:
 class Wave:
     """Registers, counters and history. `s`: by encoded number; `v`: physical registers.
 
-    `vm`, `ds`: what is in flight. `clashes`: by the two places in the code, the one whose repair
+    `vm`, `ds`: what is in flight. `path`: the blocks that it went through; `passed`: how many of
+    them when it passed each barrier. `masked`: EXEC at reads that need all lanes, where it is not
+    known to be all ones. `clashes`: by the two places in the code, the one whose repair
     is the strictest. A full counter is not taken for a wait. Scalar loads may end before any DS
     instruction: they cover nothing.
     """
@@ -138,6 +140,9 @@ class Wave:
     place: int = 0
     history: list[Operation] = field(default_factory=list)
     clashes: dict[tuple[int, int], Clash] = field(default_factory=dict)
+    path: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+    masked: dict[Site, set[tuple[Scalar, Scalar]]] = field(default_factory=dict)
     vm: InFlight = field(default_factory=lambda: InFlight(GFX950.vmcnt_max))
     ds: InFlight = field(default_factory=lambda: InFlight(GFX950.lgkmcnt_max))
 

@@ -1,0 +1,269 @@
+"""Kinds of faults that others reported, each with its repaired form, for the audit and the emulator
+alike: what balances counters, lanes that are off, waves that end early."""
+
+import numpy as np
+import pytest
+from emulating import POINTERS, execute
+from gfx950_assembler import assemble
+
+from mlagen.audit.gfx950 import audit_code_object
+from mlagen.severity import ERROR, LETTER, UNPROVED, of
+
+MODES = ("latest", "earliest", "random")
+
+
+def audited(body, *, waves=1, **frame):
+    code = assemble(f"{POINTERS}{body}\n  s_endpgm\n", **frame)
+    return audit_code_object(code, threads=64 * waves).findings
+
+
+def judge(body, rule, *, waves=1, **frame):
+    """Errors of the audit, and of the emulator in all modes: of these rules, or none."""
+    found = of(audited(body, waves=waves, **frame), ERROR)
+    assert {finding.rule for finding in found} == ({rule[0]} if rule else set())
+    for mode in MODES:
+        source = np.arange(1024, dtype=np.uint32)
+        out = np.zeros(64 * waves, np.uint32)
+        _, result = execute(body, source, out, waves=waves, mode=mode, **frame)
+        kinds = {finding.kind for finding in of(result.findings, ERROR)}
+        assert bool(kinds) == bool(rule) and kinds <= {*(rule or ())[1:]}, (mode, kinds)
+
+
+# ---- counters ---------------------------------------------------------------------------------
+
+BALANCED = """
+  v_lshlrev_b32 v1, 2, v0
+  v_mov_b32 v5, 0
+  global_load_dword v4, v1, s[4:5]
+  s_cmp_eq_u32 s2, 0
+  s_cbranch_scc1 none
+  global_load_dword v5, v1, s[4:5] offset:1024
+  s_branch join
+none:
+  {}
+join:
+  s_waitcnt vmcnt(1)
+  v_add_u32 v6, 1, v4
+  s_waitcnt vmcnt(0)
+  v_add_u32 v6, v6, v5
+  global_store_dword v1, v6, s[6:7]
+"""
+
+
+@pytest.mark.parametrize(
+    "filler",
+    ["buffer_inv", "buffer_wbl2 sc1", "buffer_inv sc0 sc1", "global_store_dword v1, v5, s[6:7]",
+     "global_load_ubyte v9, v1, s[4:5]"],
+)  # fmt: skip
+def test_what_counts_in_vmcnt_balances_a_branch(filler):
+    judge(BALANCED.format(filler), None)
+
+
+@pytest.mark.parametrize("filler", ["s_nop 0", "s_dcache_inv", "s_icache_inv", "s_sleep 1"])
+def test_what_counts_elsewhere_or_nowhere_does_not(filler):
+    judge(BALANCED.format(filler), ("missing-wait", "missing-wait"))
+
+
+# ---- lanes ------------------------------------------------------------------------------------
+
+TRANSPOSED = """
+  v_lshlrev_b32 v1, 3, v0
+  v_mov_b32 v4, v0
+  v_mov_b32 v5, v0
+  v_mov_b32 v6, 0
+  v_mov_b32 v7, 0
+  ds_write_b64 v1, v[4:5]
+  s_waitcnt lgkmcnt(0)
+  {off}
+  s_nop 4
+  {on}
+  {read} v[6:7], v1
+  s_waitcnt lgkmcnt(0)
+  s_mov_b64 exec, -1
+  v_lshlrev_b32 v2, 2, v0
+  global_store_dword v2, v6, s[6:7]
+"""
+OFF = {
+    "saveexec": "v_cmp_gt_u32 vcc, 40, v0\n  s_and_saveexec_b64 s[8:9], vcc",
+    "cmpx": "v_cmpx_gt_u32 vcc, 40, v0",
+    "moved": "s_mov_b64 exec, 0xff",
+    "andn2": "s_andn2_b64 exec, exec, 1",
+    "one half": "s_mov_b32 exec_hi, 0",
+}
+ALL = ("partial-exec", "partial-exec")
+
+
+@pytest.mark.parametrize("read", ["ds_read_b64_tr_b16", "ds_read_b64_tr_b8"])
+@pytest.mark.parametrize("off", OFF.values(), ids=OFF)
+def test_a_transposing_read_needs_all_lanes(read, off):
+    judge(TRANSPOSED.format(off=off, on="", read=read), ALL, lds=512)
+    on = "s_mov_b64 exec, -1"
+    judge(TRANSPOSED.format(off=off, on=on, read=read), None, lds=512)
+
+
+def test_masks_that_leave_no_lane_or_all_are_whole():
+    for off in ("s_or_b64 exec, exec, 1", "v_cmp_gt_u32 vcc, 64, v0\n  s_mov_b64 exec, vcc"):
+        judge(TRANSPOSED.format(off=off, on="", read="ds_read_b64_tr_b16"), None, lds=512)
+
+
+def test_lanes_off_by_an_argument_are_certain_and_by_data_are_a_guess():
+    masked = "s_load_dword s12, s[0:1], 0x10\n  s_waitcnt lgkmcnt(0)\n  v_cmp_gt_u32 vcc, s12, v0"
+    by_argument = f"{masked}\n  s_and_b64 exec, exec, vcc"
+    (told,) = [
+        finding
+        for finding in audited(
+            TRANSPOSED.format(off=by_argument, on="", read="ds_read_b64_tr_b16"), lds=512
+        )
+        if finding.rule == "partial-exec"
+    ]
+    assert told.severity == ERROR and "argument dword 0x10 = " in told.message
+    by_data = "v_cmp_gt_f32 vcc, 1.0, v4\n  s_and_b64 exec, exec, vcc"
+    (told,) = [
+        finding
+        for finding in audited(
+            TRANSPOSED.format(off=by_data, on="", read="ds_read_b64_tr_b16"), lds=512
+        )
+        if finding.rule == "partial-exec"
+    ]
+    assert told.severity == UNPROVED and told.guess
+
+
+def test_what_lanes_take_from_lanes_that_are_off():
+    """0 by the guide, which may be meant; of swaps nothing is published."""
+    exchange = """
+  v_lshlrev_b32 v1, 2, v0
+  v_xor_b32 v2, 0x80, v1
+  v_mov_b32 v3, v0
+  v_mov_b32 v4, v0
+  {off}
+  s_nop 4
+  {exchange}
+  s_waitcnt lgkmcnt(0)
+  s_nop 1
+  s_mov_b64 exec, -1
+  global_store_dword v1, v3, s[6:7]
+"""
+    for text, severity in (
+        ("ds_bpermute_b32 v3, v2, v4", UNPROVED),
+        ("ds_swizzle_b32 v3, v4 offset:swizzle(SWAP,1)", UNPROVED),
+        ("v_permlane32_swap_b32 v3, v4", LETTER),
+        ("v_permlane16_swap_b32 v3, v4", LETTER),
+    ):
+        half = "s_mov_b64 exec, 0x5555"
+        _, result = execute(exchange.format(off=half, exchange=text))
+        (finding,) = result.findings
+        assert (finding.kind, finding.severity) == ("off-lane", severity)
+        assert finding.other_asm.startswith("s_mov_b64 exec")
+        _, result = execute(exchange.format(off="s_mov_b64 exec, -1", exchange=text))
+        assert not result.findings
+
+
+def test_a_lane_that_was_never_written_is_not_read():
+    body = """
+  s_mov_b64 exec, 0xff
+  v_mov_b32 v2, 7
+  {}
+  v_readlane_b32 s8, v2, {}
+  s_mov_b64 exec, -1
+  s_nop 3
+  v_mov_b32 v3, s8
+  v_lshlrev_b32 v1, 2, v0
+  global_store_dword v1, v3, s[6:7]
+"""
+    for between, lane, expected in (
+        ("s_nop 4", 7, []),
+        ("s_nop 4", 8, ["undefined-register"]),
+        ("v_writelane_b32 v2, 5, 8\n  s_nop 4", 8, []),
+    ):
+        out, result = execute(body.format(between, lane))
+        assert [finding.kind for finding in result.findings] == expected
+        if not expected:
+            assert (out == (5 if lane == 8 else 7)).all()
+
+
+# ---- waves that end ---------------------------------------------------------------------------
+
+RACE = ("lds-raw", "race-raw", "race-war", "undefined-lds")
+EARLY = """
+  v_lshrrev_b32 v3, 6, v0
+  v_lshlrev_b32 v1, 2, v0
+  v_readfirstlane_b32 s12, v3
+  v_xor_b32 v2, 0x100, v1
+  v_mov_b32 v5, 0
+  {before}
+  s_cmp_lt_u32 s12, 2
+  s_cbranch_scc1 work
+  {leaving}
+work:
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  {barrier}
+  ds_read_b32 v5, v2
+  s_waitcnt lgkmcnt(0)
+behind:
+  global_store_dword v1, v5, s[6:7]
+end:
+"""
+LEAVING = {  # before, leaving
+    "at once": ("", "s_endpgm"),
+    "at the common end": ("", "s_branch end"),
+    "after a barrier of all": ("ds_write_b32 v1, v0 offset:1024\n  s_waitcnt lgkmcnt(0)\n"
+                               "  s_barrier", "s_endpgm"),
+    "with work of its own": ("", "global_store_dword v1, v0, s[6:7]\n  s_endpgm"),
+    "with LDS in flight": ("", "ds_write_b32 v1, v0 offset:1024\n  s_endpgm"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "leaving"), LEAVING.values(), ids=LEAVING)
+def test_a_barrier_waits_for_the_waves_that_are_left(before, leaving):
+    body = EARLY.format(before=before, leaving=leaving, barrier="s_barrier")
+    judge(body, None, waves=4, lds=2048)
+    body = EARLY.format(before=before, leaving=leaving, barrier="")
+    judge(body, RACE, waves=4, lds=2048)
+
+
+LOOP = """
+  v_lshrrev_b32 v3, 6, v0
+  v_lshlrev_b32 v1, 2, v0
+  v_readfirstlane_b32 s12, v3
+  s_mov_b32 s13, 0
+  v_mov_b32 v5, 0
+next:
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  s_add_u32 s13, s13, 1
+  s_cmp_le_u32 s13, s12
+  s_cbranch_scc1 next
+  {}
+"""
+
+
+def test_waves_leave_a_loop_with_a_barrier_and_end():
+    judge(LOOP.format("s_nop 0"), None, waves=2, lds=512)
+
+
+def test_a_wave_that_goes_around_a_barrier_and_on_is_told():
+    """Wave 1 passes the barrier once more: those behind it meet others than was written."""
+    body = LOOP.format("s_barrier\n  ds_read_b32 v5, v1\n  s_waitcnt lgkmcnt(0)")
+    judge(body, ("barrier-unequal", "barrier-unequal"), waves=2, lds=512)
+
+
+def test_what_a_wave_leaves_in_flight_is_done_before_the_barrier_of_others():
+    """s_endpgm waits: the other wave reads what the ended one wrote, behind a barrier."""
+    body = """
+  v_lshrrev_b32 v3, 6, v0
+  v_lshlrev_b32 v1, 2, v0
+  v_readfirstlane_b32 s12, v3
+  v_and_b32 v4, 0xff, v1
+  s_cmp_lg_u32 s12, 0
+  s_cbranch_scc1 reads
+  ds_write_b32 v1, v0
+  s_endpgm
+reads:
+  {}
+  ds_read_b32 v5, v4
+  s_waitcnt lgkmcnt(0)
+"""
+    judge(body.format("s_barrier"), None, waves=2, lds=256)
+    judge(body.format("s_nop 0"), RACE, waves=2, lds=256)
