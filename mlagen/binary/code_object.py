@@ -81,6 +81,15 @@ class KernelCode:
         declared = self.info.kernarg_bytes if self.info else 0
         return max(self.descriptor.kernarg_bytes, declared)
 
+    def argument_name(self, offset: int) -> str:
+        """What the argument at a byte offset of the segment is called: `k`, `sizes+0x8` for what
+        lies inside of a larger one, its offset where the object does not say."""
+        for argument in self.info.arguments if self.info else ():
+            if argument.offset <= offset < argument.offset + argument.size:
+                inside = offset - argument.offset
+                return f"{argument.name}+{inside:#x}" if inside else argument.name
+        return f"argument dword {offset:#x}"
+
 
 @dataclass(frozen=True)
 class CodeObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
 from mlagen.untrusted import SECONDS
 
+if TYPE_CHECKING:
+    from mlagen.emulator.launching import LaunchFile
+
 
 @click.command("audit")
 @click.argument("files", type=NAME, metavar="FILE.co|FILE.ptx|ARTIFACT…", nargs=-1, required=True)
@@ -22,6 +26,19 @@ from mlagen.untrusted import SECONDS
 )
 @click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
 @click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
+@click.option(
+    "--launch",
+    "launch_path",
+    type=NAME,
+    metavar="FILE.toml",
+    help="The launch file of `mlagen emulate`: grid, block, cluster, arguments, dynamic memory.",
+)
+@click.option(
+    "--lds",
+    type=COUNT,
+    metavar="BYTES",
+    help="Code objects: LDS that the launch asks for beyond the kernel's own.",
+)
 @click.option(
     "--limit",
     type=COUNT,
@@ -80,6 +97,8 @@ def command(
     threads: int,
     advice: bool,
     jobs: int,
+    launch_path: str | None,
+    lds: int | None,
     limit: int,
     boxes: tuple[str, ...],
     smem: int,
@@ -106,13 +125,20 @@ def command(
         raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
     paths = [_code_in(Path(file)) for file in files]
     ptx = [path for path in paths if path.suffix == ".ptx"]
+    launch = launch_file(launch_path)
     if not ptx:
         other = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
                  "--max-seconds": max_seconds is not None, "--cluster": cluster}  # fmt: skip
-        _refuse(other, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
+        _refuse(
+            other,
+            "code object",
+            "--lds BYTES is what a launch asks for beyond the kernel's own"
+            if smem
+            else "--kernel, --threads, --advice, --jobs, --launch, --lds and --limit do",
+        )
         from mlagen.cli.audit_gfx950 import Asked, audit_files, mutate_file
 
-        asked = Asked(kernel, threads, limit)
+        asked = Asked(kernel, threads, limit, launch, lds)
         if mutated:
             if len(paths) > 1:
                 raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
@@ -123,19 +149,30 @@ def command(
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
     _refuse(
-        {"--kernel": kernel, "--advice": advice, "--limit": limit},
+        {"--kernel": kernel, "--advice": advice, "--limit": limit, "--lds": lds is not None},
         "PTX file",
-        "its entries are all audited",
+        "its entries are all audited" if lds is None else "--smem BYTES is PTX's",
     )
-    from mlagen.cli.audit_ptx import audit_file, given_of
+    from mlagen.cli.audit_ptx import audit_file, given_of, launched
     from mlagen.cli.audit_ptx import mutate_file as mutate_ptx
 
     given = given_of(paths[0], boxes, smem, threads, trips, cluster, manifest)
+    if launch is not None:
+        given = launched(paths[0], given, launch)
     if mutated:
         mutate_ptx(paths[0], files[0], given, sample, seed, as_json)
         return
     most = SECONDS if max_seconds is None else max_seconds
     audit_file(paths[0], files[0], given, most, shown, demand, as_json)
+
+
+def launch_file(path: str | None) -> LaunchFile | None:
+    """What `--launch` names."""
+    if path is None:
+        return None
+    from mlagen.emulator.launching import read_launch_file
+
+    return read_launch_file(path)
 
 
 def _code_in(path: Path) -> Path:

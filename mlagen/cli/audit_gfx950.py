@@ -32,6 +32,9 @@ from mlagen.untrusted import printable
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
     from mlagen.audit.gfx950.budget import Watch
+    from mlagen.audit.launch import Launch
+    from mlagen.binary import CodeObject, KernelCode
+    from mlagen.emulator.launching import LaunchFile
 
 SCHEMA = "mlagen.audit.gfx950/3"
 _AROUND = 2  # instructions shown before and after the two of a finding
@@ -50,11 +53,40 @@ class Audited:
 @dataclass(frozen=True)
 class Asked:
     """How an object is to be audited. `kernel`: None for all; `threads`: of a workgroup, 0 where
-    the object says; `limit`: steps of each part, 0 for the default."""
+    the object says; `limit`: steps of each part, 0 for the default. `file`: how it is launched;
+    `lds`: LDS asked for at launch, None where nobody says."""
 
     kernel: str | None = None
     threads: int = 0
     limit: int = 0
+    file: LaunchFile | None = None
+    lds: int | None = None
+
+    def chosen(self, code: CodeObject) -> list[KernelCode]:
+        """The kernels of an object that are audited: those of the launch file, where there is one.
+        ConfigError where it names another than `kernel`."""
+        named = self.kernel
+        if self.file is not None:
+            if named is not None and self.file.kernel not in (None, named):
+                raise ConfigError(f"--kernel {named}, but the launch file has {self.file.kernel}")
+            return [code.kernel(named or self.file.kernel)]
+        return list(code.kernels.values()) if named is None else [code.kernel(named)]
+
+    def launch(self, kernel: KernelCode) -> Launch:
+        """What is known of a kernel's launch. ConfigError for a launch file that does not fit."""
+        from mlagen.audit.launch import Launch
+
+        if self.file is None:
+            return Launch(dynamic_bytes=self.lds)
+        from mlagen.emulator.launching import argument_bytes
+
+        if self.lds is not None and self.lds != self.file.dynamic_lds:
+            raise ConfigError(
+                f"--lds {self.lds}, but the launch file asks for {self.file.dynamic_lds} bytes"
+            )
+        arguments = argument_bytes(kernel, self.file)
+        grid, block = self.file.grid, self.file.block
+        return Launch(grid, block, None, self.file.dynamic_lds, arguments)
 
 
 def audit_files(
@@ -122,11 +154,13 @@ def mutate_file(path: Path, asked: Asked, sample: int, seed: int, as_json: bool)
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_mutants
     from mlagen.binary import read_code_object
 
-    code = read_code_object(path).kernel(asked.kernel)
+    loaded = read_code_object(path)
+    code = loaded.kernel(asked.kernel) if asked.file is None else asked.chosen(loaded)[0]
     with progress_bar("auditing mutants", long=not sample) as progress:
         judged = audit_mutants(
             code,
             threads=asked.threads,
+            launch=asked.launch(code),
             sample=sample,
             seed=seed,
             limit=asked.limit or DEFAULT_LIMIT,
@@ -197,13 +231,12 @@ def _audit(work: tuple[str, Asked, bool], watch: Watch | None = None) -> Audited
     file, asked, listed = work
     try:
         loaded = read_code_object(file)
-        one_only = asked.kernel is not None
-        chosen = [loaded.kernel(asked.kernel)] if one_only else list(loaded.kernels.values())
         found = []
-        for one in chosen:
+        for one in asked.chosen(loaded):
             listing = {ins.offset: str(ins) for ins in one.instructions} if listed else {}
             limit = asked.limit or DEFAULT_LIMIT
-            audit = audit_kernel(one, asked.threads, limit=limit, watch=watch)
+            launch = asked.launch(one)
+            audit = audit_kernel(one, asked.threads, launch=launch, limit=limit, watch=watch)
             found.append((audit, listing))
         return Audited(file, tuple(found))
     except MlagenError as error:
@@ -273,9 +306,8 @@ def _covered(audit: KernelAudit) -> str:
 
 def _print_line(file: str, audit: KernelAudit) -> None:
     rules: Counter[str] = Counter(f.rule for f in audit.errors)
-    doubts = of(audit.findings, UNPROVED, LETTER)
-    nothing = "no error" if doubts else "clean"
-    if audit.unchecked:
+    nothing = "no error" if of(audit.findings, LETTER) else "clean"
+    if audit.unchecked or of(audit.findings, UNPROVED):
         nothing = "nothing found, not all covered"
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""

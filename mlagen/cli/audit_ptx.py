@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from mlagen.severity import UNPROVED, counted, failing, of
 
 if TYPE_CHECKING:
     from mlagen.audit.ptx import EntryReport, Given, MutationReport, Report
+    from mlagen.emulator.launching import LaunchFile
 
 _GAPS = 100  # that are spelled out
 
@@ -34,6 +35,25 @@ def given_of(
     beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
     beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
     return Given(_boxes(boxes), smem, threads, trips, cluster, beside)
+
+
+def launched(path: Path, given: Given, launch: LaunchFile) -> Given:
+    """With what a launch file tells of the kernel that it names, which alone is audited.
+    ConfigError where it does not fit the kernel."""
+    from mlagen.audit.launch import Launch
+    from mlagen.emulator.launching import argument_bytes, entry_of
+    from mlagen.ptx import read_ptx
+
+    with named(str(path)):
+        entry = entry_of(read_ptx(read_text(path)), launch.kernel)
+    known = Launch(
+        launch.grid,
+        launch.block,
+        launch.cluster,
+        launch.dynamic_shared,
+        argument_bytes(entry, launch),
+    )
+    return replace(given, launch=known, kernel=entry.name)
 
 
 def audit_file(

@@ -171,6 +171,17 @@ class Entry:
         """The variables in shared memory."""
         return tuple(v for v in self.variables if v.space == "shared")
 
+    @property
+    def parameter_places(self) -> dict[str, int]:
+        """Byte offset of each parameter in the space of all (PTX ISA, "Kernel Function
+        Parameters": one after the other, each aligned)."""
+        at, places = 0, {}
+        for parameter in self.parameters:
+            at = -(-at // parameter.align) * parameter.align
+            places[parameter.name] = at
+            at += parameter.size
+        return places
+
 
 @dataclass(frozen=True, slots=True)
 class Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,13 +10,14 @@ from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
 from mlagen.audit.gfx950.causes import by_guess
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.followed import why_not_followed
-from mlagen.audit.gfx950.lds import LdsReport, check_lds
+from mlagen.audit.gfx950.lds import LdsOptions, LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
 from mlagen.audit.gfx950.registers import close_pairs, missing_waits, outside, strict_waits
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
 from mlagen.audit.gfx950.waits import WaitReport, check_waits
 from mlagen.audit.gfx950.witness import Ways
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.errors import ConfigError
@@ -88,39 +90,42 @@ def audit_code_object(
     *,
     kernel: str | None = None,
     threads: int = 0,
+    launch: Launch = NOT_KNOWN,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> Report:
     """Check the kernels of a gfx950 code object on all paths, without inputs.
 
-    `kernel`: only this one. `threads`: of a workgroup; 0 takes what the metadata allows at most.
+    `kernel`: only this one. `threads`: of a workgroup; 0 takes what the launch says, else what the
+    metadata allows at most. `launch`: what is known of it.
     `limit`: steps that each part of each kernel's audit may take; what that leaves out is told.
     `watch(part, steps)` is called now and then.
     Raises BinaryError for code that cannot be read, ConfigError for a workgroup that cannot be.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
-    return Report(tuple(audit_kernel(one, threads, limit=limit, watch=watch) for one in chosen))
+    return Report(
+        tuple(audit_kernel(one, threads, launch=launch, limit=limit, watch=watch) for one in chosen)
+    )
 
 
 def audit_kernel(
     kernel: KernelCode,
     threads: int = 0,
     *,
+    launch: Launch = NOT_KNOWN,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> KernelAudit:
     """Check one kernel; see `audit_code_object`."""
-    if not 0 <= threads <= GFX950.max_workgroup_threads:
-        raise ConfigError(
-            f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
-        )
+    _check_sizes(kernel, threads, launch)
     if limit < 1:
         raise ConfigError(f"a limit of {limit} steps; an audit takes at least 1")
     steps = read_steps(kernel)
     flow = without_empty_waves(steps, read_flow(kernel.instructions))
     declared = kernel.info.max_workgroup_threads if kernel.info else 0
-    threads = threads or declared or GFX950.wave_size
+    launched = math.prod(launch.block) if launch.block else 0
+    threads = threads or launched or declared or GFX950.wave_size
     unchecked = _unchecked(steps, flow)
     spent: list[str] = []
     findings = outside(kernel, steps)
@@ -144,7 +149,8 @@ def audit_kernel(
         unchecked.append(f"LDS: {threads} threads are no whole number of waves")
     else:
         try:
-            lds = check_lds(kernel, threads // GFX950.wave_size, budget=Budget("LDS", limit, watch))
+            waves, budget = threads // GFX950.wave_size, Budget("LDS", limit, watch)
+            lds = check_lds(kernel, waves, LdsOptions(launch), budget)
         except OutOfSteps:
             spent.append("LDS and barriers are not covered")
         else:
@@ -180,6 +186,25 @@ def audit_kernel(
         waits=_slack(steps, waits),
         lds=lds,
     )
+
+
+def _check_sizes(kernel: KernelCode, threads: int, launch: Launch) -> None:
+    """ConfigError for a workgroup, or LDS, that no launch of the kernel has."""
+    launched = math.prod(launch.block) if launch.block else 0
+    for count in (threads, launched):
+        if not 0 <= count <= GFX950.max_workgroup_threads:
+            raise ConfigError(
+                f"a workgroup of {count} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
+            )
+    if threads and launched and threads != launched:
+        raise ConfigError(f"{threads} threads, but the launch has {launched} in a workgroup")
+    static, dynamic = kernel.descriptor.lds_bytes, launch.dynamic_bytes or 0
+    if dynamic and static + dynamic > GFX950.lds_bytes:
+        raise ConfigError(
+            f"{dynamic} bytes of LDS asked for at launch and the kernel's {static} are more than "
+            f"the {GFX950.lds_bytes} that a workgroup has",
+            hint=f"at most {max(GFX950.lds_bytes - static, 0)}",
+        )
 
 
 def _blamed(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from mlagen.audit.gfx950.budget import DEFAULT_LIMIT
 from mlagen.audit.gfx950.check import audit_kernel
 from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.binary import KernelCode
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.text import waitcnt_fields
@@ -105,18 +106,20 @@ def audit_mutants(
     kernel: KernelCode,
     *,
     threads: int = 0,
+    launch: Launch = NOT_KNOWN,
     sample: int = 0,
     seed: int = 0,
     limit: int = DEFAULT_LIMIT,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[AuditedMutant]:
     """Audit the mutants of a kernel; what the original is told for is left out."""
-    original = audit_kernel(kernel, threads, limit=limit)
+    original = audit_kernel(kernel, threads, launch=launch, limit=limit)
     known = {_name(place) for finding in original.errors for place in finding.places}
     chosen = draw(code_mutants(kernel), sample, seed)
     judged = []
     for number, mutant in enumerate(chosen):
-        found = audit_kernel(mutant.apply(kernel), threads, limit=limit).errors
+        changed = mutant.apply(kernel)
+        found = audit_kernel(changed, threads, launch=launch, limit=limit).errors
         told = tuple(new for finding in found for new in _without(finding, known))
         judged.append(AuditedMutant(mutant, told))
         if progress:

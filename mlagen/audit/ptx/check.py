@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.audit.ptx import resources, tensor, wgmma
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.causes import by_cause
@@ -40,7 +41,8 @@ class Given:
     the map's parameter. `shared_bytes`: static and dynamic; 0: not known. `threads`: of a block,
     where the entry does not say. `trips`: how many rounds of a loop of unknown length are followed;
     0 derives it from the kernel's ring (twice its slots and two more). `cluster`: blocks of a CTA
-    cluster; 0: as the entry says."""
+    cluster; 0: as the entry says. `launch`: what is known of it; what is said besides has to agree
+    with it. `kernel`: the one entry that is audited, "" for all."""
 
     boxes: Mapping[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
@@ -48,6 +50,8 @@ class Given:
     trips: int = 0
     cluster: int = 0
     beside: Beside = field(default_factory=Beside)
+    launch: Launch = NOT_KNOWN
+    kernel: str = ""
 
     def filled(self) -> Given:
         """With what the manifest beside says, where the caller says nothing."""
@@ -92,7 +96,11 @@ def audit_module(
     seconds: float = 0,
 ) -> Report:
     """Audits what `read_ptx` read. `evidence`: also gather what tells equivalent mutants."""
-    audits = [_Audit(module, entry, given, first, evidence) for entry in module.entries]
+    audits = [
+        _Audit(module, entry, given, first, evidence)
+        for entry in module.entries
+        if given.kernel in ("", entry.name)
+    ]
     reports: list[EntryReport] = []
     try:
         with within(seconds):
@@ -193,23 +201,18 @@ class _Audit:
 
     def _setting(self, program: EntryProgram) -> Setting:
         entry, given, notes = self.entry, self.given, self.notes
-        threads = math.prod(entry.block) if entry.block else given.threads
+        check_launch(entry, given.launch, given.threads, given.cluster)
+        block = given.launch.block or entry.block
+        threads = math.prod(block) if block else given.threads
         if not threads:
             threads = DEFAULT_THREADS
-            notes.gap(f"the entry does not say its threads; {threads} were taken")
-        elif not entry.exact_threads:
+            notes.assume(f"a block was taken to have {threads} threads (--threads tells)")
+        elif not entry.exact_threads and not given.launch.block:
             self.facts["threads_from"] = ".maxntid" if entry.block else "given"
             if _wants_shape(entry):
-                notes.gap(
-                    "the entry uses %tid.y, %tid.z or %ntid, and only .reqntid tells a block's"
-                    f" shape; {' x '.join(map(str, entry.block or (threads,)))} was taken"
-                )
-        symbols, static = _layout(entry)
-        total = max(given.shared_bytes, static)
-        unknown = not given.shared_bytes and given.beside.shared_bytes is None
-        if unknown and any(not s.size for s in entry.shared):
-            total = SM_90A.smem_bytes
-            notes.gap(f"the launch's dynamic shared memory is not known; {total} bytes were taken")
+                shape = " x ".join(map(str, entry.block or (threads,)))
+                notes.assume(f"a block was taken to have {shape} threads (--launch tells)")
+        symbols, total = self._shared()
         return Setting(
             threads,
             total,
@@ -217,16 +220,37 @@ class _Audit:
             _by_parameter(entry, given.boxes),
             blocks=self._blocks(),
             flow=self.wants_evidence,
+            launch=given.launch,
         )
+
+    def _shared(self) -> tuple[dict[str, int], int]:
+        """Addresses of shared variables, and the bytes that a block has."""
+        entry, given = self.entry, self.given
+        symbols, static = _layout(entry)
+        dynamic = [symbols[variable.name] for variable in entry.shared if not variable.size]
+        if given.launch.dynamic_bytes is not None:
+            return symbols, max([static, *dynamic]) + given.launch.dynamic_bytes
+        total = max(given.shared_bytes, static)
+        if dynamic and not given.shared_bytes and given.beside.shared_bytes is None:
+            total = SM_90A.smem_bytes
+            self.notes.assume(
+                f"as much shared memory as there is, {total} bytes, was taken to be asked for"
+                " (--smem or --launch tells)"
+            )
+        return symbols, total
 
     def _blocks(self) -> int:
         """Blocks of the CTA cluster."""
-        entry = self.entry
+        entry, launch = self.entry, self.given.launch
         said = math.prod(entry.cluster) if entry.cluster else entry.max_cluster_rank
-        blocks = self.given.cluster or said or 1
-        if blocks == 1 and not self.given.cluster and any(map(_of_a_cluster, entry.instructions)):
+        told = self.given.cluster or math.prod(launch.cluster or ()) * bool(launch.cluster)
+        blocks = told or said or 1
+        known = told or launch.grid
+        if blocks == 1 and not known and any(map(_of_a_cluster, entry.instructions)):
             blocks = 2
-            self.notes.assume("the CTA cluster was taken to have 2 blocks (--cluster tells)")
+            self.notes.assume(
+                "the CTA cluster was taken to have 2 blocks (--cluster or --launch tells)"
+            )
         if blocks > MAX_CLUSTER:
             raise ConfigError(f"a CTA cluster of {blocks} blocks; it has up to {MAX_CLUSTER}")
         if blocks > 1:
@@ -263,6 +287,33 @@ class _Audit:
         return explore(
             program.warp_by_warp(), setting, self.given.trips, self.notes, first=self.first
         )
+
+
+def check_launch(entry: Entry, launch: Launch, threads: int, cluster: int) -> None:
+    """ConfigError where a launch is none of the entry's, or not what else is said of it (0 for
+    nothing)."""
+    if launch.block is not None:
+        launched = math.prod(launch.block)
+        if not 1 <= launched <= SM_90A.max_block_threads:
+            raise ConfigError(
+                f"the launch has {launched} threads in a block; it has 1 to "
+                f"{SM_90A.max_block_threads}"
+            )
+        own = math.prod(entry.block) if entry.block else launched
+        if launched > own or (entry.exact_threads and launched != own):
+            exact = "" if entry.exact_threads else "at most "
+            raise ConfigError(
+                f"the launch has {launched} threads in a block; {entry.name} has {exact}{own}"
+            )
+        if threads and threads != launched:
+            raise ConfigError(f"{threads} threads, but the launch has {launched} in a block")
+    if launch.cluster is not None:
+        blocks, own = math.prod(launch.cluster), math.prod(entry.cluster)
+        if (entry.cluster and blocks != own) or (cluster and blocks != cluster):
+            raise ConfigError(
+                f"the launch has clusters of {blocks} blocks, not of {cluster or own}",
+                hint="the entry, --cluster and the launch file have to agree",
+            )
 
 
 def _of_a_cluster(instruction: Instruction) -> bool:

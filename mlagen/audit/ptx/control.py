@@ -150,7 +150,7 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
     size = bits_of(parts)[1] // 8
     spaces = {part.partition("::")[0] for part in parts}
     if "param" in spaces:
-        return _parameters(state, agent, memory, size, count)
+        return _parameters(state, agent, memory, (size, bits_of(parts)[0] == "s"), count)
     fixed = not {"volatile", "relaxed", "acquire", "mmio"} & spaces
     address = operands.address(state, agent, memory)
     if fixed and {"global", "const"} & spaces and isinstance(plain(address), Linear):
@@ -160,9 +160,12 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
     return [UNKNOWN] * count
 
 
-def _parameters(state: State, agent: Agent, memory: Memory, size: int, count: int) -> list[Value]:
+def _parameters(
+    state: State, agent: Agent, memory: Memory, kind: tuple[int, bool], count: int
+) -> list[Value]:
     """Fields of a parameter, named by its offset, whether by name or through a register that holds
-    its address."""
+    its address; numbers where the launch tells them. `kind`: bytes of one, and whether signed."""
+    size, signed = kind
     base, offset = memory.base, memory.offset
     if base not in state.program.sizes:
         found = operands.address(state, agent, memory)
@@ -173,7 +176,12 @@ def _parameters(state: State, agent: Agent, memory: Memory, size: int, count: in
             return [UNKNOWN] * count
         base, offset = name[1], found.constant
     places = [offset + i * size for i in range(count)]
-    return [operands.unknown(state, "param", base, *([at] if at else [])) for at in places]
+    begin, launch = state.program.places[base], state.setting.launch
+    numbers = [launch.number(begin + at, size, signed=signed) for at in places]
+    return [
+        operands.unknown(state, "param", base, *([at] if at else [])) if number is None else number
+        for at, number in zip(places, numbers, strict=True)
+    ]
 
 
 def branch(state: State, agent: Agent, instruction: Instruction) -> None:

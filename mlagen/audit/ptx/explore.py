@@ -185,6 +185,7 @@ class _Walk:
                 stack.append(stack.pop(0))
 
     def _begin(self, path: Path) -> Cta:
+        path.bounds = self.setting.bounds
         return Cta.begin(self.program, self.setting, path, self.found.seen)
 
     def _finish(self, cta: Cta) -> None:

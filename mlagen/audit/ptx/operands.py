@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mlagen.audit.launch import Triple
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.arithmetic import evaluate
 from mlagen.audit.ptx.program import WINDOW
@@ -79,8 +80,9 @@ def _named(state: State, agent: Agent, name: str) -> Value:
 
 
 def _special(state: State, agent: Agent, name: str) -> Value:
-    block = (*state.program.entry.block, 1, 1, 1)[:3]
-    if not state.program.entry.block:
+    launch = state.setting.launch
+    block = launch.block or (*state.program.entry.block, 1, 1, 1)[:3]
+    if not state.program.entry.block and not launch.block:
         block = (state.setting.threads, 1, 1)
     register, _, axis = name.partition(".")
     if register == "%tid":
@@ -99,9 +101,24 @@ def _special(state: State, agent: Agent, name: str) -> Value:
     if name == "%ctaid.x" and state.setting.blocks > 1:
         cluster = unknown(state, "special", "clusterid.x")
         return add(scale(cluster, state.setting.blocks), agent.block)
+    if register in _OF_THE_LAUNCH and launch.grid:
+        told = _of_the_grid(launch.grid, launch.cluster or (1, 1, 1), register, axis)
+        return unknown(state, "special", name.lstrip("%")) if told is None else told
     if register in _OF_THE_LAUNCH:
         return unknown(state, "special", name.lstrip("%"))
     return UNKNOWN
+
+
+def _of_the_grid(grid: Triple, cluster: Triple, register: str, axis: str) -> int | None:
+    """What a grid tells of a special register; None where it tells nothing."""
+    if axis not in ("x", "y", "z"):
+        return None
+    at = "xyz".index(axis)
+    blocks, clusters = grid[at], max(grid[at] // cluster[at], 1)
+    if register in ("%nctaid", "%nclusterid"):
+        return blocks if register == "%nctaid" else clusters
+    alone = {"%ctaid": blocks, "%clusterid": clusters}.get(register, 0) == 1
+    return 0 if alone else None
 
 
 def _of_the_cluster(state: State, agent: Agent, register: str, axis: str) -> int:

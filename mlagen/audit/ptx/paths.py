@@ -63,6 +63,7 @@ class Path:
     fixed: Mapping[Term, int] = field(default_factory=dict)
     unresolved: bool = False  # something was left open that `fixed` could tell
     partly_loaded: bool = False  # some lanes have data, and others not
+    bounds: Mapping[Term, int] = field(default_factory=dict)  # of unknowns: what they do not reach
     witness: dict[Term, int] | None = None  # values that take this path, when last looked for
     skipped: set[Term] = field(default_factory=set)  # branches that were not followed
     _asked: dict[Terms, int] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Path:
         terms, factor, constant = canonical(predicate.value)
         interval = self.intervals.get(terms)
         if interval is None:
-            interval = self.intervals[terms] = _Interval(_lowest(terms))
+            interval = self.intervals[terms] = self._fresh(terms)
         op = predicate.op
         if op in ("eq", "ne"):
             whole, rest = divmod(-constant, factor)
@@ -108,7 +109,7 @@ class Path:
     def settled(self, predicate: Compare) -> bool | None:
         """The truth of a comparison, where no decision is needed for it."""
         terms, factor, constant = canonical(predicate.value)
-        interval = self.intervals.get(terms) or _Interval(_lowest(terms))
+        interval = self.intervals.get(terms) or self._fresh(terms)
         low, high = factor * interval.low + constant, factor * interval.high + constant
         low, high = min(low, high), max(low, high)
         if predicate.op in ("eq", "ne"):
@@ -133,13 +134,18 @@ class Path:
 
     def leave_open(self, terms: Terms) -> None:
         """Something depends on these in more than a comparison: a run with values is needed."""
-        self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        self.intervals.setdefault(terms, self._fresh(terms))
         self.unresolved = True
 
     def loads_parts(self, terms: Terms) -> None:
         """A size decides which lanes load data: what comes of it is not guessed any more."""
-        self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        self.intervals.setdefault(terms, self._fresh(terms))
         self.partly_loaded = True
+
+    def _fresh(self, terms: Terms) -> _Interval:
+        """What terms may be before anything is decided about them."""
+        most = [c * (self.bounds[name] - 1) for name, c in terms if c > 0 and name in self.bounds]
+        return _Interval(_lowest(terms), sum(most) if len(most) == len(terms) else _INFINITE)
 
     def _pick(self, first: bool, free: bool) -> bool:
         at = len(self.taken)
@@ -200,6 +206,8 @@ class Path:
 
     def _takes(self, values: dict[Term, int]) -> bool:
         arrays = {name: np.array([number]) for name, number in values.items()}
+        if any(number >= self.bounds.get(name, _INFINITE) for name, number in values.items()):
+            return False
         for terms, interval in self.intervals.items():
             if any(name not in arrays for name in _variables(terms)):
                 return False
@@ -216,6 +224,8 @@ class Path:
             return [{}]
         for values in _candidates(variables, self.intervals):
             good = _divisible(self.intervals, values)
+            for name in self.bounds.keys() & values.keys():
+                good &= values[name] < self.bounds[name]
             for terms, interval in self.intervals.items():
                 number = _sum(terms, values)
                 if number is None:

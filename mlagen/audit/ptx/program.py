@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.audit.ptx.agent import LANES, WARPS
 from mlagen.audit.ptx.loads import Routes
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
-from mlagen.audit.ptx.values import Value
+from mlagen.audit.ptx.values import Term, Value
 from mlagen.ptx import Descriptor, Entry, Graph, Instruction, Kind
 from mlagen.ptx.descriptor import ranges
 from mlagen.ptx.effects import wgmma_operands
@@ -44,6 +45,17 @@ class Setting:
     blocks: int = 1  # of the CTA cluster, all followed
     guessed: bool = False  # boxes are estimates: bytes are taken to match what is expected
     flow: bool = False  # keep which write each read sees
+    launch: Launch = NOT_KNOWN
+
+    @property
+    def bounds(self) -> Mapping[Term, int]:
+        """Of unknowns that a known launch bounds: the first number that they do not reach."""
+        grid, cluster = self.launch.grid, self.launch.cluster or (1, 1, 1)
+        found: dict[Term, int] = {}
+        for axis, blocks, own in zip("xyz", grid or (), cluster, strict=False):
+            found["special", f"ctaid.{axis}"] = blocks
+            found["special", f"clusterid.{axis}"] = max(blocks // own, 1)
+        return found
 
     @property
     def stride(self) -> int:
@@ -100,6 +112,7 @@ class EntryProgram:
         self.next = self._following()
         self.routes = Routes(self.graph)
         self.sizes = {p.name: p.size for p in entry.parameters}
+        self.places = entry.parameter_places
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
         self.unit = LANES * WARPS if self._in_step() else LANES
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)

@@ -6,6 +6,7 @@ run.arrays["out"]
 """
 
 from mlagen.emulator.launching.buffers import OutputReport
+from mlagen.emulator.launching.known import argument_bytes
 from mlagen.emulator.launching.launch_file import (
     ArgumentSpec,
     BufferSpec,
@@ -17,6 +18,7 @@ from mlagen.emulator.launching.launch_file import (
 from mlagen.emulator.launching.run import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
 from mlagen.emulator.launching.template import template
 from mlagen.emulator.launching.template_ptx import template_ptx
+from mlagen.emulator.ptx.host.entries import entry_of
 
 __all__ = [
     "MAX_MEMORY",
@@ -28,6 +30,8 @@ __all__ = [
     "LaunchRun",
     "OutputReport",
     "TensorMapSpec",
+    "argument_bytes",
+    "entry_of",
     "parse_launch",
     "read_launch_file",
     "run_launch",

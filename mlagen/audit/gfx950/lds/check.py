@@ -15,7 +15,7 @@ from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.sites import Site
-from mlagen.audit.gfx950.lds.usage import accesses, bounds
+from mlagen.audit.gfx950.lds.usage import accesses, bounds, unknown
 from mlagen.audit.gfx950.lds.whole import UNKNOWN, Partial, partial_lanes
 from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
@@ -46,7 +46,7 @@ def check_lds(
     budget = budget or Budget("LDS")
     options = options or LdsOptions()
     lanes = GFX950.wave_size
-    block = options.block or (waves * lanes, 1, 1)
+    block = options.launch.block or (waves * lanes, 1, 1)
     threads = block[0] * block[1] * block[2]
     if waves < 1 or -(-threads // lanes) != waves:
         raise ConfigError(
@@ -59,11 +59,12 @@ def check_lds(
             f"a block of {threads} threads leaves lanes of its last wave off; the audit of LDS "
             f"takes whole waves of {lanes}",
         )
-    report, doubled = _follow(LdsProgram(kernel, budget), waves, block, options)
+    report, doubled = _follow(LdsProgram(kernel, budget, options.launch), waves, block, options)
     if doubled and not report.cut:
         # Two waves copy to the same place: find out whether they copy the same.
         with suppress(OutOfSteps):
-            report, _ = _follow(LdsProgram(kernel, budget, sourced=True), waves, block, options)
+            program = LdsProgram(kernel, budget, options.launch, sourced=True)
+            report, _ = _follow(program, waves, block, options)
     return report
 
 
@@ -241,6 +242,11 @@ class _Told:
                           needs=needs, message=message, guess=_LOOSE if loose else "")  # fmt: skip
 
 
+def _witness(run: Run) -> str:
+    said = run.decisions.says()
+    return f"; on the path of {said}" if said else ""
+
+
 def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
     """The rule and the two stretches of code, whatever would order them."""
     return (key[0], *key[2:])
@@ -257,11 +263,6 @@ def _overtaken(race: Race) -> str:
     return ""
 
 
-def _witness(run: Run) -> str:
-    said = run.decisions.says()
-    return f"; on the path of {said}" if said else ""
-
-
 def _report(
     program: LdsProgram,
     explorer: Explorer,
@@ -271,9 +272,8 @@ def _report(
     cut: bool,
 ) -> LdsReport:
     flow = program.flow
-    asked = program.kernel.descriptor.lds_bytes + options.dynamic_lds
     found = sorted(
-        (*told.all_findings(), *bounds(program, asked)),
+        (*told.all_findings(), *bounds(program), *unknown(program)),
         key=lambda f: (f.pc, f.other_pc or 0, f.rule),
     )
     unchecked = list(told.unchecked)
@@ -283,11 +283,6 @@ def _report(
         unchecked.append(f"{pc:#x}: {text}: its LDS bytes are not described")
     for pc, why in program.other.items():
         unchecked.append(f"{pc:#x}: {why}")
-    for site, seen in program.seen.items():
-        if seen.unknown:
-            unchecked.append(f"{site.pc:#x}: {site.ins}: LDS address not known")
-        if seen.masked:
-            unchecked.append(f"{site.pc:#x}: {site.ins}: active lanes not known")
     for block in explorer.missed():
         first = flow.instructions[flow.blocks[block].first]
         unchecked.append(f"{first.offset:#x}: no path that was followed gets here")

@@ -7,10 +7,11 @@ test the same value, or related ones (i + 64 < n after i < n), never contradict 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import OPAQUE, WIDE, Model, Node, Values
+from mlagen.audit.launch import Triple
 from mlagen.binary.integers import MASK, signed
 
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
@@ -26,10 +27,18 @@ _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 class Decisions:
     """The decisions of one run over all waves of a workgroup. `large_first`: which of the values
-    that fit are taken, so that one run starts from little work and the next from much."""
+    that fit are taken, so that one run starts from little work and the next from much. `grid`:
+    workgroups in x, y, z, where the launch is known. `argument`: what the one at a byte offset is
+    called."""
 
-    def __init__(self, budget: Budget, large_first: bool = False) -> None:
-        self._budget = budget
+    def __init__(
+        self,
+        budget: Budget,
+        large_first: bool,
+        grid: Triple | None,
+        argument: Callable[[int], str],
+    ) -> None:
+        self._budget, self._grid, self._argument = budget, grid, argument
         self._large_first = large_first
         self._trials = _TRIALS
         self._wide = False
@@ -68,6 +77,7 @@ class Decisions:
             (leaf, value)
             for leaf in leaves
             for value in self._candidates(condition, leaf, self._values.of(leaf))
+            if self._in_the_grid(leaf, value)
         )
         order = list(tries)
         if self._large_first:
@@ -79,9 +89,11 @@ class Decisions:
                     if self._fits(condition, want, trial, (leaf,)):
                         return self._take({leaf: value})
         # The least of several sizes does not grow with one of them.
-        raised = dict.fromkeys(leaves, _LARGE)
+        raised = dict.fromkeys((x for x in leaves if self._in_the_grid(x, _LARGE)), _LARGE)
         for leaf in leaves:
             for value in _SIZES:
+                if not self._in_the_grid(leaf, value):
+                    continue
                 changed = {**raised, leaf: value}
                 if self._fits(condition, want, Values({**self.model, **changed}), leaves):
                     return self._take(changed)
@@ -91,6 +103,12 @@ class Decisions:
         self.model = {**self.model, **changed}
         self._values = Values(self.model)
         return True
+
+    def _in_the_grid(self, leaf: Node, value: int) -> bool:
+        """Whether a leaf may have a value: there are no workgroups outside of the grid."""
+        if self._grid is None or leaf.args[0] != "workgroup":
+            return True
+        return 0 <= value < self._grid[leaf.args[1]]
 
     def _with(self, leaf: Node, value: int) -> Values:
         return Values({**self.model, leaf: value & MASK}, self._values, leaf)
@@ -132,6 +150,8 @@ class Decisions:
         for leaf in leaves:
             about = self._about.get(leaf, ())
             for value in _SMALL:
+                if not self._in_the_grid(leaf, value):
+                    continue
                 trial = self._with(leaf, value)
                 self._budget.spend(_TRIAL_STEPS)
                 if all(bool(trial.of(other)) == self.made[other] for other in about):
@@ -148,25 +168,23 @@ class Decisions:
     def says(self, limit: int = 6) -> str:
         """The model in words: what the arguments and loaded values must be for this path."""
         told = [
-            f"{_name(leaf)} = {signed(value)}"
+            f"{self._name(leaf)} = {signed(value)}"
             for leaf, value in self.model.items()
             if leaf in self._about
         ]
         more = f" and {len(told) - limit} more" if len(told) > limit else ""
         return ", ".join(told[:limit]) + more
 
+    def told(self, leaves: Iterable[Node], values: Values) -> str:
+        """What values leaves have, in words."""
+        return ", ".join(f"{self._name(leaf)} = {signed(values.of(leaf))}" for leaf in leaves)
 
-def told(leaves: Iterable[Node], values: Values) -> str:
-    """What values leaves have, in words."""
-    return ", ".join(f"{_name(leaf)} = {signed(values.of(leaf))}" for leaf in leaves)
-
-
-def _name(leaf: Node) -> str:
-    kind, *rest = leaf.args
-    if kind == "kernarg":
-        return f"argument dword {rest[0]:#x}"
-    if kind == "workgroup":
-        return f"workgroup {'xyz'[rest[0]]}"
-    if kind == "memory":
-        return "a loaded word"
-    return f"a value of {kind}"
+    def _name(self, leaf: Node) -> str:
+        kind, *rest = leaf.args
+        if kind == "kernarg":
+            return self._argument(rest[0])
+        if kind == "workgroup":
+            return f"workgroup {'xyz'[rest[0]]}"
+        if kind == "memory":
+            return "a loaded word"
+        return f"a value of {kind}"

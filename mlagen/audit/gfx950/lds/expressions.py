@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.division import DIVISION
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 
 Lanes = npt.NDArray[np.int64]
@@ -87,14 +88,24 @@ _DIFFERENCES = ("v_sub_u32", "v_sub_i32", "s_sub_u32", "s_sub_i32")
 class Expressions:
     """Makes nodes, each distinct one once."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, launch: Launch = NOT_KNOWN) -> None:
         self._known: dict[tuple[Any, ...], Node] = {}
-        self._budget = budget
+        self._budget, self._launch = budget, launch
         self._many = frozenset(self.leaf("more than can be followed", i) for i in range(WIDE + 1))
 
     def leaf(self, *name: Any) -> Node:
         """A value from outside; equal names are equal values."""
         return self._node(LEAF, name)
+
+    def argument(self, offset: int) -> Scalar:
+        """The dword of the argument segment at a byte offset: a number where the launch tells."""
+        known = self._launch.number(offset, 4)
+        return self.leaf("kernarg", offset) if known is None else known
+
+    def workgroup(self, axis: int) -> Scalar:
+        """The workgroup's place in the grid."""
+        grid = self._launch.grid
+        return 0 if grid is not None and grid[axis] == 1 else self.leaf("workgroup", axis)
 
     def opaque(self, name: str, *args: Any) -> Node:
         """A value that code computes in a way that is not evaluated: a leaf of its own."""

@@ -46,7 +46,9 @@ class Explorer:
     def run(self, number: int) -> Run:
         """Follow every wave once; `number` varies the loop counts."""
         program = self.program
-        decisions = Decisions(program.budget, large_first=number % 2 == 1)
+        decisions = Decisions(
+            program.budget, number % 2 == 1, program.launch.grid, program.kernel.argument_name
+        )
         result = Run([], decisions, [])
         self._lots.seed(number)
         for wave in range(self.waves):

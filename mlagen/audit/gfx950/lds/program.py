@@ -17,6 +17,7 @@ from mlagen.audit.gfx950.lds.sites import Site, read_site
 from mlagen.audit.gfx950.lds.sources import Source, Sources
 from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
+from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import TRANSPOSING, effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
@@ -43,19 +44,25 @@ class Seen:
 
 class LdsProgram:
     """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed.
+    `launch`: what is known of it.
 
     `sourced`: also follow where loads to LDS take their bytes from. Raises OutOfSteps.
     """
 
     def __init__(
-        self, kernel: KernelCode, budget: Budget | None = None, *, sourced: bool = False
+        self,
+        kernel: KernelCode,
+        budget: Budget | None = None,
+        launch: Launch = NOT_KNOWN,
+        *,
+        sourced: bool = False,
     ) -> None:
-        self.kernel = kernel
+        self.kernel, self.launch = kernel, launch
         self.budget = budget = budget or Budget("LDS")
         self.flow: Flow = read_flow(kernel.instructions)
         budget.spend(len(self.flow.instructions) + len(self.flow.blocks) ** 2 // _BLOCKS)
         self.accum = kernel.descriptor.accum_offset
-        self.expressions = Expressions(budget)
+        self.expressions = Expressions(budget, launch)
         self.sources = Sources(self.expressions) if sourced else None
         self.seen: dict[Site, Seen] = {}
         self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
@@ -154,18 +161,19 @@ class LdsProgram:
         found: dict[int, Scalar] = {}
         at = 0
         descriptor, leaf = self.kernel.descriptor, self.expressions.leaf
+        first = descriptor.kernarg_preload_offset
         for name, count in descriptor.user_sgprs:
             for part in range(count):
                 if name == "kernarg_segment_ptr":
                     found[at + part] = leaf("kernarg pointer", part)
                 elif name == "kernarg_preload":
-                    found[at + part] = leaf("kernarg", 4 * part)
+                    found[at + part] = self.expressions.argument(4 * (first + part))
                 else:
                     found[at + part] = leaf(name, part)
             at += count
         for axis, enabled in enumerate(descriptor.workgroup_ids):
             if enabled:
-                found[at] = leaf("workgroup", axis)
+                found[at] = self.expressions.workgroup(axis)
                 at += 1
         if descriptor.workgroup_info:
             found[at] = leaf("workgroup info")

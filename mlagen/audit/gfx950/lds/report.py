@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.launch import NOT_KNOWN, Launch
 
 
 @dataclass(frozen=True, slots=True)
 class LdsOptions:
-    """`block`: threads of a workgroup in x, y, z (default: all in x). `dynamic_lds`: bytes asked
-    for at launch beyond the descriptor's. `runs`: sets of paths at most. `max_steps`:
+    """`launch`: what is known of it; without its block all threads of a workgroup lie in x.
+    `runs`: sets of paths at most. `max_steps`:
     instructions that matter, and branches, which a wave may pass on one path."""
 
-    block: tuple[int, int, int] | None = None
-    dynamic_lds: int = 0
+    launch: Launch = NOT_KNOWN
     runs: int = 40
     max_steps: int = 40_000
 

@@ -261,7 +261,7 @@ def load_step(ins: Instruction) -> Step:
         kernarg = isinstance(low, Node) and low.args[:1] == ("kernarg pointer",) and moving == 0
         for part in range(count):
             if kernarg:
-                w.s[number + part] = w.expressions.leaf("kernarg", offset + 4 * part)
+                w.s[number + part] = w.expressions.argument(offset + 4 * part)
             else:
                 w.s[number + part] = w.expressions.leaf(
                     "memory", low, high, moving, offset + 4 * part

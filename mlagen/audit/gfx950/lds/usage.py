@@ -11,16 +11,43 @@ from mlagen.audit.gfx950.lds.program import LdsProgram, Seen
 from mlagen.audit.gfx950.lds.report import LdsAccess
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.binary.banks import BANK_BYTES, PHASES, cycles, served
+from mlagen.targets.gfx950.limits import GFX950
+
+_DYNAMIC = (
+    f"as much LDS as there is, {GFX950.lds_bytes} bytes, was taken to be asked for at launch "
+    "(--lds or --launch tells)"
+)
+_ADDRESS = (
+    "LDS at addresses that are not known was taken to be inside of what there is, and in order"
+)
+_MASKED = "the active lanes of LDS accesses, where not known, were taken to be in order"
 
 
-def bounds(program: LdsProgram, asked: int) -> Iterator[Finding]:
-    """Accesses beyond the LDS that the descriptor (and the launch) asks for."""
+def bounds(program: LdsProgram) -> Iterator[Finding]:
+    """Accesses beyond the LDS that the descriptor and the launch ask for. Where the launch is not
+    known, a descriptor that asks for something is taken to ask for all, and one that asks for
+    nothing to leave it to the launch, as Triton's do: that is a guess of each access."""
+    static, dynamic = program.kernel.descriptor.lds_bytes, program.launch.dynamic_bytes
+    asked = static + (dynamic or 0)
+    if not asked and dynamic is None:
+        asked = GFX950.lds_bytes
+        for site in program.seen:
+            yield Finding.assumed(program.kernel.name, site.ins, _DYNAMIC)
     for site, seen in program.seen.items():
         if seen.start is not None and seen.end > asked:
             yield Finding.at("lds-bounds", "error", program.kernel.name, (site.ins, None),
                              resource=f"LDS bytes {seen.start:#x}..{seen.end - 1:#x}",
                              needs=f"{seen.end} bytes of LDS",
                              message=f"the kernel has {asked} bytes of LDS")  # fmt: skip
+
+
+def unknown(program: LdsProgram) -> Iterator[Finding]:
+    """Accesses of which not all is known."""
+    for site, seen in program.seen.items():
+        if seen.unknown:
+            yield Finding.assumed(program.kernel.name, site.ins, _ADDRESS)
+        if seen.masked:
+            yield Finding.assumed(program.kernel.name, site.ins, _MASKED)
 
 
 def accesses(program: LdsProgram) -> tuple[LdsAccess, ...]:

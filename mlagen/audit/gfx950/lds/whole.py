@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.audit.gfx950.lds.decisions import Decisions, told
+from mlagen.audit.gfx950.lds.decisions import Decisions
 from mlagen.audit.gfx950.lds.expressions import LANES, LEAF, OPAQUE, Node, Scalar, Values
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 from mlagen.targets.gfx950.limits import GFX950
@@ -56,7 +56,7 @@ def partial_lanes(mask: tuple[Scalar, Scalar], decisions: Decisions) -> Partial 
             low, high = (_bits(half, number, values) for number, half in enumerate(mask))
             on = (low | high << _HALF).bit_count()
             if 0 < on < GFX950.wave_size:
-                return Partial(GFX950.wave_size - on, told(leaves, values))
+                return Partial(GFX950.wave_size - on, decisions.told(leaves, values))
     except _UnknownError:
         return UNKNOWN
     return WHOLE

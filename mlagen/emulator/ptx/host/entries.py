@@ -63,11 +63,8 @@ def machine_of(target: str) -> Machine:
 
 def parameter_places(entry: Entry) -> tuple[dict[str, int], int]:
     """Offset of each parameter, and the bytes of all."""
-    at, places = 0, {}
-    for parameter in entry.parameters:
-        at = -(-at // parameter.align) * parameter.align
-        places[parameter.name] = at
-        at += parameter.size
+    places = entry.parameter_places
+    at = places[entry.parameters[-1].name] + entry.parameters[-1].size if places else 0
     if at > _PARAMETERS_MAX:
         raise UnsupportedError(
             f"line {entry.line}: {entry.name} has {at} bytes of parameters; at most "
