@@ -10,7 +10,7 @@ import dataclasses
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -27,6 +27,7 @@ MASKS = ("null", "causal", *(
 MANY = 300  # of a longer range these are powers of two, what is three times one, and both ends
 PLAIN = 0.35  # of the draws of knobs take each knob's default
 FEW, SELDOM = 1000, 8  # kernels with at most so many problems have each so many'th turn
+TRIES = 100_000  # draws of fields until a problem is legal
 KNOB = 0.3  # of the other draws' knobs are not the default
 
 # What words of a field stand for, by the field's name.
@@ -77,35 +78,48 @@ def problems(kernel: str) -> int:
     return math.prod(len(values_of(field)) for field in _fields(kernel))
 
 
-def forms(seed: int, kernels: tuple[str, ...] = ()) -> Iterator[Form]:
+def forms(
+    seed: int, kernels: tuple[str, ...] = (), among: Mapping[str, Sequence[Any]] | None = None
+) -> Iterator[Form]:
     """Forms without end, those of a seed always the same: a kernel after the other, those of few
-    problems seldom; of each any problem that its class takes, and knobs."""
+    problems seldom; of each any problem that its class takes, and knobs. `among`: values, as they
+    are written, that a field or a knob of this name is drawn from instead of all of its own."""
     kernels = kernels or tuple(names())
     drawn = random.Random(seed)
     for turn in count():
         for kernel in kernels:
             if turn % SELDOM == 0 or problems(kernel) > FEW:
-                yield _form(kernel, drawn)
+                yield _form(kernel, drawn, among or {})
 
 
-def _form(kernel: str, drawn: random.Random) -> Form:
+def _within(name: str, values: Sequence[Any], among: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
+    """Of a field's or a knob's values those that are wanted; all where it has none of these."""
+    wanted = [value for value in values if _text(value) in map(str, among.get(name, ()))]
+    return wanted or values
+
+
+def _form(kernel: str, drawn: random.Random, among: Mapping[str, Sequence[Any]]) -> Form:
     function = load(kernel)
-    while True:
-        fields = {field.name: drawn.choice(values_of(field)) for field in _fields(kernel)}
-        if "num_kv_heads" in fields and drawn.random() < 0.6:
+    for _ in range(TRIES):
+        fields = {
+            field.name: drawn.choice(_within(field.name, values_of(field), among))
+            for field in _fields(kernel)
+        }
+        if "num_kv_heads" in fields.keys() - among.keys() and drawn.random() < 0.6:
             fields["num_kv_heads"] = 1
         try:
             problem_of(function.problem_type, fields)
         except MlagenError:
             continue
-        return Form(kernel, tuple(fields.items()), _knobs(kernel, fields, drawn))
+        return Form(kernel, tuple(fields.items()), _knobs(kernel, fields, drawn, among))
+    raise LookupError(f"{kernel}: no problem in {TRIES} draws is legal")
 
 
 def _knobs(
-    kernel: str, fields: Mapping[str, Any], drawn: random.Random
+    kernel: str, fields: Mapping[str, Any], drawn: random.Random, among: Mapping[str, Sequence[Any]]
 ) -> tuple[tuple[str, Any], ...]:
     """Of the knobs that the schedule declares for this problem, and for the values drawn so far."""
-    if drawn.random() < PLAIN:
+    if drawn.random() < PLAIN and not among:
         return ()
     function = load(kernel)
     problem = problem_of(function.problem_type, fields)
@@ -120,9 +134,10 @@ def _knobs(
             return tuple(chosen.items())
         for name in new:
             looked_at.add(name)
-            if drawn.random() < KNOB:
+            if name in among or drawn.random() < KNOB:
                 knob = declared[name]
-                chosen[name] = drawn.choice((*knob.choices, *(knob.span or ())))
+                values = (*knob.choices, *(knob.span or ()))
+                chosen[name] = drawn.choice(_within(name, values, among))
 
 
 def _fields(kernel: str) -> tuple[dataclasses.Field[Any], ...]:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import judged as judging
 import pytest
-from judged import judged
+from judged import judged, without_numbers
 from sources import sources
 from swept_forms import Form, forms, problems, values_of
 
@@ -63,6 +63,36 @@ def test_a_seed_is_its_forms():
     drawn = list(islice(forms(3), 20))
     assert drawn == list(islice(forms(3), 20)) != list(islice(forms(4), 20))
     assert len({form.kernel for form in drawn}) == len(KERNELS)
+
+
+def test_forms_are_drawn_among_what_is_asked_for():
+    plain = {"dtype": ("bf16",), "cache_dtype": ("bf16",), "mask": ("causal",)}
+    wanted = {"num_heads": ("24", "96"), "persistent": ("1",), **plain}
+    drawn = list(islice(forms(3, ("mla_decode_sm90",), wanted), 12))
+    assert {dict(form.fields)["num_heads"] for form in drawn} == {24, 96}
+    # 0: where that is the problem's only choice.
+    assert {dict(form.knobs)["persistent"] for form in drawn} == {0, 1}
+    with pytest.raises(LookupError, match="no problem in"), patch("swept_forms.TRIES", 20):
+        next(forms(3, ("mla_prefill_v2",), {"num_heads": ("1",), "num_kv_heads": ("3072",)}))
+
+
+def test_a_form_that_differs_in_numbers_alone_is_not_assembled():
+    """Another count of heads: other numbers. A sink: other instructions."""
+    merge = Form("mla_decode_merge_sm90", (("num_heads", 24),), ())
+    first = judged(merge)
+    other = dataclasses.replace(merge, fields=(("num_heads", 28),))
+    sink = dataclasses.replace(merge, fields=(("num_heads", 24), ("sink", True)))
+    with patch.object(judging, "assemble_ptx", side_effect=AssertionError):
+        assert judged(other, {first.alike}).outcome == "proved"
+    assert first.outcome == judged(sink, {first.alike}).outcome == "builds"
+
+
+def test_what_counts_as_a_number():
+    """Names, widths of types and numbers of registers are none."""
+    one = "mov.u32 %r7, 24;  // heads\n@%p1 bra $tile_2;\nadd.s64 %rd1, %rd2, -0x10;"
+    assert without_numbers(one) == without_numbers(one.replace("24", "0x60").replace("heads", "96"))
+    for old, new in (("u32", "u64"), ("%r7", "%r8"), ("tile_2", "tile_3"), ("%p1", "%p2")):
+        assert without_numbers(one) != without_numbers(one.replace(old, new))
 
 
 @pytest.mark.parametrize(
