@@ -7,7 +7,7 @@ from functools import cache
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.mutation.gfx950.listing import read_listing
+from mlagen.mutation.gfx950.listing import Listing, read_listing
 
 SYMBOL = "mha_prefill_v2"
 # A loop of two tiles, whose waits stand before barriers: short enough to try mutants everywhere.
@@ -23,4 +23,6 @@ def prefill() -> Artifact:
     return build(SYMBOL, config, knobs=KNOBS)
 
 
-LISTING = read_listing(prefill().text, SYMBOL)
+@cache
+def listing() -> Listing:
+    return read_listing(prefill().text, SYMBOL)

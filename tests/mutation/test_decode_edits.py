@@ -18,10 +18,13 @@ from mlagen.mutation.ptx.judge import PtxJudge
 from mlagen.mutation.ptx.mutant import Edit, PtxMutant
 from mlagen.ptx import read_ptx
 
-TEXT = decode((("keys_as_rows", 0),), num_heads=16).text
 # Items of 5, 3, 2, 1 and no tiles, some of them in part, whose maximum grows from tile to tile.
 CALLS = [((300, 192, 66, 1, 0), "late_max")]
 SAME = "the same"
+
+
+def text_of_few_heads() -> str:
+    return decode((("keys_as_rows", 0),), num_heads=16).text
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Hand:
     number: int = 0
 
     def mutant(self) -> PtxMutant:
-        start = TEXT.index(self.after) if self.after else 0
-        found = list(re.finditer(self.old, TEXT[start:]))[self.number]
+        text = text_of_few_heads()
+        start = text.index(self.after) if self.after else 0
+        found = list(re.finditer(self.old, text[start:]))[self.number]
         at, stop = start + found.start(), start + found.end()
-        line = TEXT.count("\n", 0, at) + 1
-        instructions = read_ptx(TEXT).entries[0].instructions
+        line = text.count("\n", 0, at) + 1
+        instructions = read_ptx(text).entries[0].instructions
         index = next(i.index for i in instructions if i.span[1] > at)
         new = found.expand(self.new)
         edits = (Edit(at, stop, new),)
@@ -323,7 +327,7 @@ def judged(**planned: int) -> Iterator[PtxJudge]:
     runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS, **planned)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ptx_judge, "RANDOM_RUNS", 1)
-        yield PtxJudge(TEXT, runs, None)
+        yield PtxJudge(text_of_few_heads(), runs, None)
 
 
 @pytest.fixture(scope="module")

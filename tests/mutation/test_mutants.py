@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from mutated import LISTING, SYMBOL, prefill
+from mutated import SYMBOL, listing, prefill
 
 from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import ConfigError, UnsupportedError
@@ -23,44 +24,47 @@ from mlagen.mutation.gfx950.mutant import Mutant, apply, original_line
 from mlagen.mutation.gfx950.subject import make_mutants
 from mlagen.mutation.gfx950.tile_numbers import tiles_for
 
-MUTANTS = make_mutants(LISTING, 512)
+
+@cache
+def mutants() -> list[Mutant]:
+    return make_mutants(listing(), 512)
 
 
 def code_of(mnemonic: str) -> dict[int, str]:
-    return {n: line.code for n, line in LISTING.lines.items() if line.mnemonic == mnemonic}
+    return {n: line.code for n, line in listing().lines.items() if line.mnemonic == mnemonic}
 
 
 def of(kind: str, operator: str = "") -> list[Mutant]:
-    return [m for m in MUTANTS if m.kind == kind and m.operator.startswith(operator)]
+    return [m for m in mutants() if m.kind == kind and m.operator.startswith(operator)]
 
 
 def test_the_listing_is_read_back() -> None:
-    assert LISTING.sections[:2] == ("setup", "N = 1")
-    assert [role.name for role in LISTING.roles] == ["lower", "upper"]
-    assert LISTING.slots == {"K": (2, 16384), "V": (2, 16384)}
+    assert listing().sections[:2] == ("setup", "N = 1")
+    assert [role.name for role in listing().roles] == ["lower", "upper"]
+    assert listing().slots == {"K": (2, 16384), "V": (2, 16384)}
     text = prefill().text.split("\n")
-    assert len(LISTING.lines) == len(prefill().manifest.source)
+    assert len(listing().lines) == len(prefill().manifest.source)
     for source in prefill().manifest.source:
-        line = LISTING.lines[source.asm_line]
+        line = listing().lines[source.asm_line]
         assert text[source.asm_line - 1].strip().startswith(line.code)
         assert line.section == source.section
         if source.cluster:
-            title = LISTING.blocks[line.block].title
+            title = listing().blocks[line.block].title
             assert title.startswith(f"cluster {source.cluster}, i")
         else:  # head or tail of a section
-            assert line.block < 0 or source.asm_line >= LISTING.blocks[line.block].end
+            assert line.block < 0 or source.asm_line >= listing().blocks[line.block].end
 
 
 def test_clusters_follow_one_another_along_the_control_flow() -> None:
     (last,) = [
-        b for b in LISTING.blocks if (b.section, b.title) == ("prologue", "cluster D, i = 1")
+        b for b in listing().blocks if (b.section, b.title) == ("prologue", "cluster D, i = 1")
     ]
-    assert {b.section for b in LISTING.next_blocks(last.end)} == {
+    assert {b.section for b in listing().next_blocks(last.end)} == {
         "loop, i % 2 = 0",
         "drain, (N - 2) % 2 = 0",
     }
-    back = [b for b in LISTING.blocks if b.section == "loop, i % 2 = 1"][-1]
-    assert LISTING.next_blocks(back.end) == LISTING.next_blocks(last.end)
+    back = [b for b in listing().blocks if b.section == "loop, i % 2 = 1"][-1]
+    assert listing().next_blocks(back.end) == listing().next_blocks(last.end)
 
 
 def test_every_place_has_its_mutants() -> None:
@@ -74,18 +78,18 @@ def test_every_place_has_its_mutants() -> None:
     assert {m.line for m in of("nops", "one shorter")} == {
         n for n, code in nops.items() if code != "s_nop 0"
     }
-    clusters = {n for n in code_of("s_barrier") if LISTING.lines[n].block >= 0}
+    clusters = {n for n in code_of("s_barrier") if listing().lines[n].block >= 0}
     for role in ("lower", "upper", "all"):
         found = {m.line for m in of("barriers", "removed") if m.role == role}
         assert clusters <= found
     assert {m.line for m in of("barriers")} == set(code_of("s_barrier"))
-    reads = {n for n, line in LISTING.lines.items() if line.mnemonic.startswith("ds_read")}
+    reads = {n for n, line in listing().lines.items() if line.mnemonic.startswith("ds_read")}
     assert {m.line for m in of("swizzle", "slot of the consumer")} == reads
 
 
 def test_counts_grow_by_one_and_stay_in_their_field() -> None:
     for mutant in of("waits", "count + 1"):
-        old = dict(re.findall(r"(\w+)\((\d+)\)", LISTING.lines[mutant.line].code))
+        old = dict(re.findall(r"(\w+)\((\d+)\)", listing().lines[mutant.line].code))
         (text,) = mutant.edits[mutant.line]
         new = dict(re.findall(r"(\w+)\((\d+)\)", text))
         grown = {name: int(new[name]) - int(old[name]) for name in old}
@@ -94,7 +98,7 @@ def test_counts_grow_by_one_and_stay_in_their_field() -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len({m.name for m in MUTANTS}) == len(MUTANTS)
+    assert len({m.name for m in mutants()}) == len(mutants())
 
 
 def test_a_moved_barrier_keeps_the_number_on_every_path() -> None:
@@ -106,7 +110,7 @@ def test_a_moved_barrier_keeps_the_number_on_every_path() -> None:
             lines.count("  s_barrier") + any("s_barrier  " in text for text in lines) - 1
             for lines in mutant.edits.values()
         )
-        ends = [n for n in mutant.edits if LISTING.lines[n].mnemonic != "s_barrier"]
+        ends = [n for n in mutant.edits if listing().lines[n].mnemonic != "s_barrier"]
         assert change in (0, -len(ends), len(ends)), mutant.name
 
 
@@ -125,8 +129,8 @@ def test_a_barrier_of_one_role_is_guarded_by_the_wave() -> None:
 
 
 def test_a_live_scc_at_a_barrier_is_refused() -> None:
-    require_free_scc(LISTING)
-    barrier = next(n for n in code_of("s_barrier") if LISTING.lines[n].block >= 0)
+    require_free_scc(listing())
+    barrier = next(n for n in code_of("s_barrier") if listing().lines[n].block >= 0)
     text = apply(prefill().text, {barrier: ("  s_cmp_eq_u32 s[N], 0", "  s_barrier",
                                             "  s_cselect_b32 s[TMP], 0, 1")})  # fmt: skip
     with pytest.raises(UnsupportedError, match="reads an SCC"):
@@ -143,7 +147,7 @@ def test_lines_of_a_mutated_text_lead_back() -> None:
 
 def test_the_setup_is_evaluated_as_the_layout_says() -> None:
     """Lane addresses from the text against the formulas of the two layouts."""
-    setup = [line for line in LISTING.lines.values() if line.section == "setup"]
+    setup = [line for line in listing().lines.values() if line.section == "setup"]
     values = evaluate(setup, 512)
     thread = np.arange(512)
     lane = thread % 64
@@ -157,7 +161,7 @@ def test_the_setup_is_evaluated_as_the_layout_says() -> None:
 
 @pytest.mark.parametrize("side", ["producer", "consumer"])
 def test_a_flipped_bit_moves_one_side_only(side: str) -> None:
-    setup = [line for line in LISTING.lines.values() if line.section == "setup"]
+    setup = [line for line in listing().lines.values() if line.section == "setup"]
     registers = {
         "producer": ("v[KSRC]", "v[VSRC]"),
         "consumer": ("v[KADR]", "v[KADR+1]", "v[VADR]"),
@@ -181,12 +185,12 @@ def test_a_flipped_bit_moves_one_side_only(side: str) -> None:
 def test_a_slot_is_changed_by_the_size_of_one() -> None:
     for mutant in (*of("swizzle", "slot"),):
         old, new = (int(n) for n in re.findall(r"(\d+)(?: ->|$)", mutant.what))
-        assert abs(old - new) == LISTING.slots[mutant.touches][1]
+        assert abs(old - new) == listing().slots[mutant.touches][1]
 
 
 def test_each_section_runs_with_its_numbers_of_tiles() -> None:
     def tiles(*sections: str) -> list[int]:
-        return sorted(tiles_for(LISTING, sections))
+        return sorted(tiles_for(listing(), sections))
 
     assert tiles("N = 2") == [2]
     assert tiles("N = 0") == [0]
@@ -213,20 +217,20 @@ def test_inputs_move_the_maximum_in_some_waves_and_not_in_others() -> None:
 
 
 def test_a_sample_is_spread_and_repeatable() -> None:
-    drawn = sample(MUTANTS, 24, seed=3)
-    assert drawn == sample(MUTANTS, 24, seed=3) != sample(MUTANTS, 24, seed=4)
+    drawn = sample(mutants(), 24, seed=3)
+    assert drawn == sample(mutants(), 24, seed=3) != sample(mutants(), 24, seed=4)
     operators = Counter((m.kind, m.operator) for m in drawn)
     assert max(operators.values()) - min(operators.values()) <= 1
     assert {m.kind for m in drawn} == set(ORDER)
-    assert sample(MUTANTS, 10**6, seed=0) == MUTANTS
+    assert sample(mutants(), 10**6, seed=0) == mutants()
     with pytest.raises(ConfigError, match="at least 1"):
-        sample(MUTANTS, 0, seed=0)
+        sample(mutants(), 0, seed=0)
 
 
 def test_classes_are_chosen_by_name() -> None:
-    assert {m.kind for m in make_mutants(LISTING, 512, ["nops"])} == {"nops"}
+    assert {m.kind for m in make_mutants(listing(), 512, ["nops"])} == {"nops"}
     with pytest.raises(ConfigError, match="unknown class of mutants 'noops'"):
-        make_mutants(LISTING, 512, ["noops"])
+        make_mutants(listing(), 512, ["noops"])
 
 
 def test_a_text_without_clusters_is_refused() -> None:
@@ -235,4 +239,4 @@ def test_a_text_without_clusters_is_refused() -> None:
 
 
 def test_mutants_are_values() -> None:
-    assert replace(MUTANTS[0]) == MUTANTS[0]
+    assert replace(mutants()[0]) == mutants()[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mutated import LISTING, SYMBOL, prefill
+from mutated import SYMBOL, listing, prefill
 
 from mlagen import emulator
 from mlagen.errors import FindingsError
@@ -36,7 +36,7 @@ def find(kind: str, operator: str, place: str, **fields: str) -> Mutant:
     """The one mutant so described."""
     (found,) = [
         m
-        for m in make_mutants(LISTING, 512, [kind])
+        for m in make_mutants(listing(), 512, [kind])
         if m.operator == operator
         and m.place == place
         and all(getattr(m, name) == value for name, value in fields.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutated import LISTING, prefill
+from mutated import listing, prefill
 from sources import sources
 
 from mlagen.artifact import Artifact
@@ -16,6 +16,7 @@ from mlagen.codegen.schedules import load
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation import ArtifactSource, Report, mutate
 from mlagen.mutation.gfx950 import value_judge
+from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.subject import make_mutants
 from mlagen.mutation.gfx950.value_judge import ValueJudge
 from mlagen.mutation.gfx950.values import join, split
@@ -25,13 +26,17 @@ OPERATORS = {
     "constant", "offset", "register", "lane", "sign", "opcode", "dropped", "operation dropped",
     "guarded code skipped", "branch reversed",
 }  # fmt: skip
-MUTANTS = make_mutants(LISTING, 512, ["values"])
 SAMPLE = 6
 
 
 def drawn_seed() -> int:
     """Another one when the sources have changed, so that in time every mutant has its turn."""
     return sources("mlagen", "schedules", "templates")
+
+
+@cache
+def mutants() -> list[Mutant]:
+    return make_mutants(listing(), 512, ["values"])
 
 
 @cache
@@ -50,24 +55,24 @@ def changed(what: str, code: str) -> list[str]:
     """What stands instead of a line of that code, for mutants of that description."""
     return [
         lines[0].strip()
-        for mutant in MUTANTS
+        for mutant in mutants()
         for number, lines in mutant.edits.items()
-        if mutant.what == what and LISTING.lines[number].code == code
+        if mutant.what == what and listing().lines[number].code == code
     ]
 
 
 def test_all_operators_are_made() -> None:
-    assert {mutant.operator for mutant in MUTANTS} == OPERATORS
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
-    assert all(mutant.kind == "values" and mutant.edits for mutant in MUTANTS)
+    assert {mutant.operator for mutant in mutants()} == OPERATORS
+    assert len({mutant.name for mutant in mutants()}) == len(mutants())
+    assert all(mutant.kind == "values" and mutant.edits for mutant in mutants())
 
 
 def test_nothing_that_orders_is_touched() -> None:
     untouched = ("s_waitcnt", "s_barrier", "s_nop", "s_setprio", "s_endpgm")
-    for mutant in MUTANTS:
+    for mutant in mutants():
         for number, lines in mutant.edits.items():
-            assert not LISTING.lines[number].code.startswith(untouched), mutant.name
-            assert len(lines) == 1 and lines[0].strip() != LISTING.lines[number].code
+            assert not listing().lines[number].code.startswith(untouched), mutant.name
+            assert len(lines) == 1 and lines[0].strip() != listing().lines[number].code
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_operands_are_split_from_what_is_behind_them() -> None:
 
 
 def test_another_register_is_of_the_same_width_and_read_later() -> None:
-    found = [mutant for mutant in MUTANTS if mutant.operator == "register"]
+    found = [mutant for mutant in mutants() if mutant.operator == "register"]
     assert len(found) > 1000
     for mutant in found[:200]:
         old, new = mutant.what.split(" -> ")
