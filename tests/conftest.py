@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import tempfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,25 @@ SAMPLED = {
     "test_nonfinite_sparse.py": 40,
 }
 
+# Of the cases that this leaves of a file, whatever their test, again one of so many: tests take
+# turns. Who names a test, or asks by -k, gets it.
+TURNS = {
+    "test_attacks_machine.py": 3,
+    "test_attacks_python.py": 2,
+    "test_attacks.py": 2,
+    "test_verify_decode_blackwell.py": 4,
+    "test_verify_sparse.py": 2,
+    "test_verify_sparse_blackwell.py": 2,
+    "test_mla_decode_gfx950.py": 3,
+    "test_mla_decode_gfx950_items.py": 3,
+    "test_mla_decode_gfx950_stored.py": 3,
+    "test_mla_sparse_gfx950.py": 3,
+    "test_mla_prefill_v2.py": 2,
+    "test_mha_prefill_v2.py": 2,
+    "test_damaged_plans.py": 2,
+    "test_mha_fp8.py": 2,
+}
+
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -104,20 +123,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     millisecond in each of three processes."""
     if "MLAGEN_ACCEPTANCE" in os.environ:
         return
-    tests: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.path.name in SAMPLED:
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    salt = sources("mlagen", "schedules", "templates")
-    left: set[pytest.Item] = set()
-    for cases in tests.values():
-        one_of = SAMPLED[cases[0].path.name]
-        drawn = sorted(cases, key=lambda case: zlib.crc32(f"{salt} {case.nodeid}".encode()))
-        left.update(drawn[math.ceil(len(cases) / one_of) :])
+    left = _beyond(items, SAMPLED, "case", lambda item: item.nodeid.partition("[")[0])
+    if not config.option.keyword and not any("::" in name for name in config.args):
+        kept = [item for item in items if item not in left]
+        left |= _beyond(kept, TURNS, "turn", lambda item: str(item.path))
     if left:
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=[*left])
     config.stash[LEFT_OUT] = len(left)
+
+
+def _beyond(
+    items: Sequence[pytest.Item],
+    rates: Mapping[str, int],
+    draw: str,
+    group: Callable[[pytest.Item], str],
+) -> set[pytest.Item]:
+    """What is left out where of each group one of so many is run, at least one, `rates` by the
+    file's name: others when the sources have changed, and others of another `draw`."""
+    salt = f"{sources('mlagen', 'schedules', 'templates')} {draw}"
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.name in rates:
+            groups.setdefault(group(item), []).append(item)
+    left: set[pytest.Item] = set()
+    for cases in groups.values():
+        one_of = rates[cases[0].path.name]
+        drawn = sorted(cases, key=lambda case: sha256(f"{salt} {case.nodeid}".encode()).digest())
+        left.update(drawn[math.ceil(len(cases) / one_of) :])
+    return left
 
 
 @pytest.hookimpl(optionalhook=True)
