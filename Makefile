@@ -18,8 +18,10 @@ demo: $(READY)
 	@echo
 	@$(BIN)/mlagen verify $(OUT)
 
-# The emulators' engines are compiled once and cached; otherwise each test process would do it.
+# The emulators' engines are compiled once and cached; otherwise each test process would do it. So
+# are the sources: with PYTHONDONTWRITEBYTECODE each of the commands that tests start would.
 test: $(READY)
+	@$(BIN)/python -m compileall -q mlagen schedules
 	@$(BIN)/mlagen verify mla_decode_merge_sm90 --set num_heads=1 >/dev/null & hopper=$$!; \
 		$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
 		--shape seq_len=32 >/dev/null && wait $$hopper
