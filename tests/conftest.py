@@ -94,6 +94,12 @@ SAMPLED = {
     "test_nonfinite_decode.py": 40,
     "test_nonfinite_prefill.py": 40,
     "test_nonfinite_sparse.py": 40,
+    "test_aiter_mla_ours.py": 4,
+    "test_verify_few_rows.py": 4,
+    "test_verify_hopper.py": 3,
+    "test_verify_hopper_e4m3.py": 3,
+    "test_verify_shared_rows.py": 3,
+    "test_hostile_ptx.py": 3,
 }
 
 # Of the cases that this leaves of a file, whatever their test, again one of so many: tests take
@@ -113,6 +119,15 @@ TURNS = {
     "test_mha_prefill_v2.py": 2,
     "test_damaged_plans.py": 2,
     "test_mha_fp8.py": 2,
+    "test_mha_acceptance.py": 3,
+    "test_mla_acceptance.py": 3,
+    "test_mla_sparse_blackwell_acceptance.py": 3,
+    "test_mla_sparse_gfx950_acceptance.py": 2,
+    "test_mla_decode_blackwell_acceptance.py": 3,
+    "test_verify_sparse_decode_blackwell.py": 2,
+    "test_mha_forms.py": 2,
+    "test_mha_cross_product.py": 2,
+    "test_audit_decode.py": 2,
 }
 
 LEFT_OUT = pytest.StashKey[int]()

@@ -19,6 +19,8 @@ from pathlib import Path
 from mlagen.errors import MissingError
 
 LOG = logging.getLogger(__name__)
+# A tool may take so long: ptxas takes seconds, on a machine with much other work minutes.
+SECONDS = 600
 
 Command = tuple[str, ...]
 
@@ -88,7 +90,10 @@ class Search:
         raise MissingError(looked, hint=self.hint)
 
     def _look(self, candidate: Candidate, target: str) -> Tried:
-        found = candidate.missing or self.probe(candidate, target)
+        try:
+            found = candidate.missing or self.probe(candidate, target)
+        except MissingError as error:  # it hangs: the next place may have one that does not
+            found = error.message
         if isinstance(found, str):
             return Tried(candidate.place, None, found)
         return Tried(candidate.place, found)
@@ -97,7 +102,8 @@ class Search:
 def run(
     command: Sequence[str], *, text: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str] | None:
-    """Runs a tool with English messages; None when it cannot be started at all."""
+    """Runs a tool with English messages; None when it cannot be started at all. MissingError: it
+    has not ended after `SECONDS`, and is killed."""
     started = time.perf_counter()
     try:
         return subprocess.run(
@@ -106,11 +112,16 @@ def run(
             cwd=cwd,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=SECONDS,
             env={**os.environ, "LC_ALL": "C"},
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
+    except subprocess.TimeoutExpired:
+        raise MissingError(
+            f"{command[0]} has not ended after {SECONDS} s",
+            hint="a tool takes seconds: the machine may have too much other work",
+        ) from None
     finally:
         LOG.info("%s: %.2f s", shlex.join(command), time.perf_counter() - started)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from mlagen import env
 from mlagen.artifact import SourceLine
+from mlagen.codegen import tools
 from mlagen.codegen.tools import Tools
 from mlagen.doctor import examine
 from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
@@ -222,6 +223,20 @@ def test_one_kernel_at_a_time() -> None:
 def test_only_a_plain_file_name_is_taken(name: str) -> None:
     with pytest.raises(ConfigError, match="no plain file name"):
         build(ptx.CLEAN, file_name=name)
+
+
+def test_a_tool_that_hangs_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not as one that cannot be run, and no place that it is found in ends the search."""
+    hangs = tmp_path / "ptxas"
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(tools, "SECONDS", 0.3)
+    with pytest.raises(MissingError, match="/ptxas has not ended after") as caught:
+        build(ptx.CLEAN, Tools(((str(hangs),),), "test", ()))
+    assert "too much other work" in str(caught.value.hint)
+    monkeypatch.setenv("MLAGEN_PTXAS", str(hangs))
+    (first, *_) = TOOLS.every("sm_90a")
+    assert "has not ended" in first.reason
 
 
 def test_a_tool_that_is_gone_is_missing() -> None:
