@@ -43,6 +43,7 @@ _OWN_CONSTANT = {  # instructions with a literal that no source names: places it
     "s_setreg_imm32_b32": 0,
 }
 _SDWA_SCALAR = {"vsrc0": "s0", "vsrc1": "s1"}  # the source is an SGPR when this bit is set
+_WITH_ACCUMULATORS = {"DS", "MUBUF", "GLOBAL", "FLAT", "SCRATCH", "VOP3P", "VOP3PX2"}
 _ENCODING_NAMES = {
     "VOP1_DPP16": "VOP1_DPP",
     "VOP2_DPP16": "VOP2_DPP",
@@ -152,6 +153,8 @@ def _plain(
             width = widths.get(field, 1)
             if field == "vdst" and mnemonic in _SCALAR_RESULTS:
                 operand = Operand("s", value, 1)
+            elif encoding == "SCRATCH" and field == "addr" and not fields["sve"]:
+                operand = Operand("off", 0)
             elif fields.get(_SDWA_SCALAR.get(field, ""), 0):
                 operand = _operand(encoding, form, "src0", value, width, None)
             else:
@@ -163,7 +166,7 @@ def _plain(
     if literal is not None and mnemonic in _OWN_CONSTANT:
         place = len(operands) - _OWN_CONSTANT[mnemonic]
         operands.insert(place, ("simm32", Operand("literal", literal)))
-    if encoding in ("DS", "MUBUF", "GLOBAL", "FLAT", "VOP3P", "VOP3PX2") or "accvgpr" in mnemonic:
+    if encoding in _WITH_ACCUMULATORS or "accvgpr" in mnemonic:
         # The accumulator bits are part of the operands' kind from here on.
         modifiers = [item for item in modifiers if item[0] not in ("acc", "acc_cd")]
         operands = _accumulators(encoding, mnemonic, fields, operands)
@@ -178,6 +181,8 @@ def _corrected_widths(
         widths["addr"] = 2 if fields["saddr"] == _GLOBAL_NO_SADDR else 1
     if encoding == "FLAT":
         widths["addr"] = 2
+    if encoding == "SCRATCH":
+        widths["addr"] = 1  # an offset
     if encoding == "MUBUF":
         widths["vaddr"] = max(1, fields["offen"] + fields["idxen"])
     return widths
@@ -220,7 +225,8 @@ def _operand(
     if encoding == "SMEM" and field == "soffset":
         return Operand("s", value, 1)
     if field == "saddr":
-        return Operand("off", 0) if value == _GLOBAL_NO_SADDR else Operand("s", value, 2)
+        count = 1 if encoding == "SCRATCH" else 2
+        return Operand("off", 0) if value == _GLOBAL_NO_SADDR else Operand("s", value, count)
     if field == "vdst" and form == "VOP3_SDST":
         return Operand("s", value, width)
     if field in _VECTOR_FIELDS:

@@ -74,6 +74,8 @@ CONSUMERS = (
     "mfma_c",
     "mfma_c_plain",
     "mfma_c_same",
+    "mfma_c_other",
+    "mfma_c_plain_other",
     "vmem",
     "lds",
     "vmem_scalar",
@@ -141,6 +143,7 @@ def _matrix_rules() -> dict[tuple[str, str], int]:
         for consumer in _MEMORY_READS:
             table[producer, consumer] = memory
         table[producer, "mfma_c"], table[producer, "mfma_c_plain"] = c, c_plain
+        table[producer, "mfma_c_other"], table[producer, "mfma_c_plain_other"] = c, c_plain
 
     result("xdl2", 5, 5, 4, 3)
     result("mfma2", 4, 4, 2, 2)
@@ -263,6 +266,17 @@ SHIPPED_WITHOUT = frozenset(
 )
 """Pairs that LLVM pads but AMD's hand-written attention kernels for gfx950 run without."""
 
+_ACCUMULATED = ("mfma_c_other", "mfma_c_plain_other")
+
+
+def by_letter(made: str, used: str, have: int) -> bool:
+    """Whether `have` wait states, fewer than required, are too few by the letter only: shipped
+    kernels run so, or LLVM, for which the matrix pipe forwards an accumulator to another opcode
+    too, asks for no more (what the guide says of it is of one opcode)."""
+    if used in _ACCUMULATED and made.startswith(("xdl", "mfma")):
+        return have >= (2 if made in ("xdl2", "mfma2") else 0)
+    return (made, used) in SHIPPED_WITHOUT
+
 
 def strictest_pair(
     producer: Instruction, consumer: Instruction, accum_offset: int
@@ -296,11 +310,13 @@ def forwarded(producer: Instruction, consumer: Instruction, used: str, same: boo
     """The consumer's class where the hardware forwards within one opcode; else `used` as it is.
 
     `same`: it reads exactly the registers that were written. A matrix instruction forwards its
-    accumulator to the same opcode then; a dot product to the same opcode always.
+    accumulator to the same opcode then; a dot product to the same opcode always. To another opcode
+    a class of its own tells of it.
     """
+    accumulated = same and used in ("mfma_c", "mfma_c_plain") and is_matrix(producer)
     if producer.mnemonic != consumer.mnemonic:
-        return used
-    if same and used.startswith("mfma_c") and is_matrix(producer):
+        return f"{used}_other" if accumulated else used
+    if accumulated:
         return "mfma_c_same"
     if used in ("dot_c", "over_valu") and is_dot(producer):
         return "none"
@@ -316,6 +332,7 @@ __all__ = [
     "PRODUCERS",
     "REQUIRED",
     "SHIPPED_WITHOUT",
+    "by_letter",
     "consumer_class",
     "forwarded",
     "overwrite_class",

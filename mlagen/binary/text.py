@@ -259,6 +259,7 @@ _FORMATS = {
     "MUBUF": _buffer,
     "GLOBAL": _global,
     "FLAT": _global,
+    "SCRATCH": _global,
     "SMEM": _scalar_memory,
     "SOPP": _program,
     "SOPK": _scalar_immediate,

@@ -77,3 +77,36 @@ def test_the_same_bytes_are_still_read_too_early():
     late = START + BUFFER + END.replace("s_barrier", "s_nop 0")
     report = check_lds(load_code_object(assemble(late, lds=8192)).kernel(), 2)
     assert {f.rule for f in report.findings} == {"lds-raw"}
+
+
+# Every wave writes 4 bytes a lane where the others do.
+WRITTEN = """
+  v_and_b32 v2, 63, v0
+  v_lshlrev_b32 v2, 2, v2
+  {}
+  ds_write_b32 v2, v3
+  s_waitcnt lgkmcnt(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "v_mov_b32 v3, s4",
+        "v_and_b32 v3, 63, v0",
+        "global_load_dword v3, v2, s[12:13]\n  s_waitcnt vmcnt(0)\n  v_add_f32 v3, v3, v3",
+    ],
+)
+def test_the_same_values_need_no_order(value):
+    assert errors(WRITTEN.format(value)) == []
+
+
+def test_other_values_do_and_values_that_are_not_followed_are_a_guess():
+    assert errors(WRITTEN.format("v_mov_b32 v3, v0")) == ["lds-waw"]
+    unknown = WRITTEN.format(
+        "ds_read_b32 v3, v1 offset:4096\n  s_waitcnt lgkmcnt(0)\n  v_add_u32 v3, v3, v0"
+    )
+    code = assemble(START + unknown + END, lds=8192)
+    found = check_lds(load_code_object(code).kernel(), 2).findings
+    (told,) = (finding for finding in found if finding.rule == "lds-waw")
+    assert told.severity == "unproved" and told.guess

@@ -248,3 +248,42 @@ def test_aiter_decode_covers_half_of_its_writes_only() -> None:
     report = check_lds(load_code_object(code).kernel(), 4)
     assert rules(report) == {"lds-raw"}
     assert (0x1840, 0x3018) in {(f.other_pc, f.pc) for f in report.findings}
+
+
+MASKS = """
+  s_load_dword s8, s[0:1], 0x10
+  v_lshlrev_b32 v1, 2, v0
+  s_waitcnt lgkmcnt(0)
+  v_cmp_gt_u32 vcc, s8, v0
+  {}
+  ds_write_b32 v1, v0
+  s_endpgm
+"""
+ALTERNATIVES = """
+  s_and_saveexec_b64 s[4:5], vcc
+  s_xor_b64 s[4:5], exec, s[4:5]
+  v_mov_b32 v2, 1
+  s_{}_saveexec_b64 s[4:5], s[4:5]
+  {}
+  v_mov_b32 v2, 2
+  s_or_b64 exec, exec, s[4:5]
+"""
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        ALTERNATIVES.format("or", "s_xor_b64 exec, exec, s[4:5]"),
+        ALTERNATIVES.format("andn2", ""),
+        "s_and_saveexec_b64 s[4:5], vcc\n"
+        + ALTERNATIVES.format("andn2", "").replace("[4:5]", "[6:7]")
+        + "s_or_b64 exec, exec, s[4:5]",
+        "s_not_b64 s[4:5], vcc\n  s_or_b64 exec, vcc, s[4:5]",
+    ],
+)  # fmt: skip
+def test_lanes_that_are_turned_off_and_on_again_are_known(between: str) -> None:
+    """As compilers do it for both sides of an if, and inside of another."""
+    report = audit(MASKS.format(between))
+    assert not report.findings and report.accesses[0].end == 4 * WAVES * 64
+    (only,) = audit(MASKS.format("s_and_b64 exec, exec, vcc")).findings
+    assert "the active lanes" in only.guess

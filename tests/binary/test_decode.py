@@ -163,6 +163,13 @@ global_load_dwordx4 v[0:3], v4, s[2:3] offset:-16
 global_load_ubyte v0, v4, s[2:3]
 global_load_lds_dwordx4 v[4:5], off offset:64
 global_load_lds_dwordx3 v4, s[2:3]
+scratch_load_dword v16, off, off offset:4
+scratch_load_dwordx4 v[16:19], v1, off offset:-8
+scratch_load_dword v16, v2, s3
+scratch_store_dwordx2 off, v[4:5], off offset:8
+scratch_store_dword v2, v4, s3
+scratch_load_dword a3, off, off
+scratch_store_dword off, a3, s3 offset:16
 global_store_dwordx2 v4, v[0:1], s[2:3] offset:4080
 global_store_dword v[4:5], a3, off
 s_endpgm

@@ -173,9 +173,11 @@ def _close(kernel: KernelCode, steps: tuple[Step, ...], one: TooClose, base: int
         f"{second} at {second.offset:#x} comes {one.have} wait states after {first} at "
         f"{first.offset:#x}; {names} needs {one.need}"
     )
-    if one.shipped_without:
-        message += " by LLVM's table, though AMD ships kernels without"
-    severity: Severity = LETTER if one.shipped_without else ERROR
+    if one.held_back:
+        message += ", though matrix instructions between them keep the matrix pipe busy"
+    elif one.by_letter:
+        message += ", though kernels that AMD ships, or that LLVM makes, have no more"
+    severity: Severity = LETTER if one.by_letter else ERROR
     needs = f"s_nop {one.need - one.have - 1}"
     return Finding.at("wait-states", severity, kernel.name, (second, first), resource=names,
                       needs=needs, message=message)  # fmt: skip

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import Classed, Step
+from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.hazards import REQUIRED, SHIPPED_WITHOUT, forwarded
+from mlagen.binary.hazards import REQUIRED, by_letter, forwarded, passes_of
 
 Pair = tuple[str, str]
 
@@ -21,17 +22,22 @@ Pair = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Recent:
     """`passed`: wait states since; `made`, `held`: the registers that still hold its result, or
-    that still must not be overwritten."""
+    that still must not be overwritten. `spent`: wait states since, where a matrix instruction is
+    held back as long as the matrix pipe is `busy`. `between`: one has followed."""
 
     passed: int
     made: int
     held: int
+    spent: int = 0
+    busy: int = 0
+    between: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TooClose:
     """`need` wait states must lie between `producer` and `consumer` (indices); `have` do on the
-    worst path. `pair`: the classes that the rule speaks of."""
+    worst path. `pair`: the classes that the rule speaks of. `held_back`: the consumer waits for the
+    matrix pipe, which other matrix instructions between the two keep busy for long enough."""
 
     producer: int
     consumer: int
@@ -39,16 +45,17 @@ class TooClose:
     need: int
     have: int
     pair: Pair
+    held_back: bool = False
 
     @property
-    def shipped_without(self) -> bool:
-        """LLVM pads this pair, AMD's hand-written kernels do not."""
-        return self.pair in SHIPPED_WITHOUT
+    def by_letter(self) -> bool:
+        """Nothing speaks for it but a table: shipped code runs so, or the pipe is busy."""
+        return self.held_back or by_letter(*self.pair, self.have)
 
     def worse_than(self, other: TooClose) -> bool:
         """Whether this says more of the same two instructions: an error, or more states."""
-        if self.shipped_without != other.shipped_without:
-            return other.shipped_without
+        if self.by_letter != other.by_letter:
+            return other.by_letter
         return self.need - self.have > other.need - other.have
 
 
@@ -80,7 +87,14 @@ def _merge(known: State, new: State) -> bool:
         old = known.get(index)
         merged = one
         if old is not None:
-            merged = Recent(min(old.passed, one.passed), old.made | one.made, old.held | one.held)
+            merged = Recent(
+                min(old.passed, one.passed),
+                old.made | one.made,
+                old.held | one.held,
+                min(old.spent, one.spent),
+                min(old.busy, one.busy),
+                old.between and one.between,
+            )
         if merged != old:
             known[index] = merged
             changed = True
@@ -102,6 +116,7 @@ def _run(
         step = steps[index]
         budget.spend(len(state))
         touched = step.reads | step.writes
+        matrix = passes_of(step.ins) if is_matrix(step.ins) else 0
         kept: State = {}
         for producer, recent in state.items():
             if recent.made & touched or recent.held & step.writes:
@@ -113,9 +128,13 @@ def _run(
             passed = recent.passed + step.states
             made, held = recent.made & ~step.writes, recent.held & ~step.writes
             if passed < reach[producer] and made | held:
-                kept[producer] = Recent(passed, made, held)
+                spent, busy, between = recent.spent, recent.busy, recent.between
+                if matrix:
+                    spent = max(spent, busy)
+                    busy, between = spent + matrix, True
+                kept[producer] = Recent(passed, made, held, spent + step.states, busy, between)
         if reach[index]:
-            kept[index] = Recent(0, _needing(step.made), _needing(step.held))
+            kept[index] = Recent(0, _needing(step.made), _needing(step.held), 0, matrix)
         state = kept
     return state
 
@@ -136,8 +155,10 @@ def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
         nonlocal worst
         need = REQUIRED.get((made, used), 0)
         if need > recent.passed:
+            held_back = recent.between and is_matrix(consumer.ins)
+            held_back &= max(recent.spent, recent.busy) >= need
             close = TooClose(
-                producer.index, consumer.index, mask, need, recent.passed, (made, used)
+                producer.index, consumer.index, mask, need, recent.passed, (made, used), held_back
             )
             if worst is None or close.worse_than(worst):
                 worst = close

@@ -9,7 +9,7 @@ import numpy as np
 
 from mlagen.binary import Instruction
 from mlagen.binary.effects import PERMLANE
-from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
+from mlagen.binary.hazards import by_letter, strictest_pair
 from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
@@ -72,14 +72,16 @@ def _severity(raw: _Raw) -> Severity:
     kind = raw.row[y.F_KIND]
     if kind == y.OFF_LANE:
         return LETTER if raw.ins.mnemonic in PERMLANE else UNPROVED
-    return LETTER if kind == y.WAIT_STATES and _shipped_without(raw) else ERROR
+    return LETTER if kind == y.WAIT_STATES and _padded_for_nothing(raw) else ERROR
 
 
-def _shipped_without(raw: _Raw) -> bool:
+def _padded_for_nothing(raw: _Raw) -> bool:
+    """Whether wait states are missing by the letter only."""
     if raw.other is None:
         return False
     accum_offset = raw.program.kernel.descriptor.accum_offset
-    return strictest_pair(raw.other, raw.ins, accum_offset)[1:] in SHIPPED_WITHOUT
+    _, made, used = strictest_pair(raw.other, raw.ins, accum_offset)
+    return by_letter(made, used, raw.row[y.F_C])
 
 
 def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -153,7 +155,7 @@ def _wait_states(raw: _Raw) -> _Told:
     a, b, c = raw.numbers
     name = raw.register(a)
     needs = f"s_nop {b - c - 1}"
-    doubt = " (LLVM pads this pair; shipped kernels run without)" if _shipped_without(raw) else ""
+    doubt = " (shipped kernels, or LLVM's, have no more)" if _padded_for_nothing(raw) else ""
     return (
         f"{raw.here} follows {raw.there} on {name} after {c} wait states; {b} are required: "
         f"{needs} before it{doubt}",

@@ -15,6 +15,7 @@ from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.sites import Site
+from mlagen.audit.gfx950.lds.sources import Written
 from mlagen.audit.gfx950.lds.usage import accesses, bounds, unknown
 from mlagen.audit.gfx950.lds.whole import UNKNOWN, Partial, partial_lanes
 from mlagen.binary.code_object import KernelCode
@@ -26,6 +27,7 @@ _FINDING_STEPS = 500
 _LEAST_RUNS = 6
 """Sets of paths that are followed in any case: all the loop counts of `paths`."""
 _WHOLE = "EXEC may turn lanes off where it comes about in ways that are not followed"
+_SAME = "waves that write the same LDS by one instruction may write different values there"
 _LOOSE = "branches by values that code computes in ways that are not followed may go either way"
 _QUIET, _PATIENT = 3, 12
 """Runs without a new edge after which no more is expected: where every block that matters was
@@ -61,7 +63,7 @@ def check_lds(
         )
     report, doubled = _follow(LdsProgram(kernel, budget, options.launch), waves, block, options)
     if doubled and not report.cut:
-        # Two waves copy to the same place: find out whether they copy the same.
+        # Two waves copy or write to the same place: find out whether they put the same there.
         with suppress(OutOfSteps):
             program = LdsProgram(kernel, budget, options.launch, sourced=True)
             report, _ = _follow(program, waves, block, options)
@@ -104,7 +106,7 @@ class _Told:
     pairs: dict[tuple[object, ...], dict[tuple[int, int], Place]] = field(default_factory=dict)
     barriers: list[BarrierTotal] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
-    doubled: bool = False  # two waves' loads to LDS overlap
+    doubled: bool = False  # two waves' loads to LDS overlap, or one write of theirs
 
     def add(self, number: int, run: Run) -> None:
         if run.stopped:
@@ -113,6 +115,7 @@ class _Told:
         for race in races(run.waves):
             earlier, later = race.earlier.site.pc, race.later.site.pc
             self.doubled |= race.earlier.site.kind == race.later.site.kind == "dma"
+            self.doubled |= _written_twice(race)
             between = (self.program.stretch[earlier], self.program.stretch[later])
             key = (race.rule, race.newer >= 0, *between)
             known = self.findings.get(key)
@@ -237,9 +240,12 @@ class _Told:
         loose = run.decisions.loose()
         doubts = f"; by values of {loose}" if loose else _overtaken(race)
         severity: Severity = LETTER if doubts else ERROR
+        guess = _LOOSE if loose else ""
+        if _written_twice(race) and not _known_to_differ(race):
+            guess = _SAME
         name, message = self.program.kernel.name, f"{why}{doubts}{_witness(run)}"
         return Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
-                          needs=needs, message=message, guess=_LOOSE if loose else "")  # fmt: skip
+                          needs=needs, message=message, guess=guess)  # fmt: skip
 
 
 def _witness(run: Run) -> str:
@@ -250,6 +256,24 @@ def _witness(run: Run) -> str:
 def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
     """The rule and the two stretches of code, whatever would order them."""
     return (key[0], *key[2:])
+
+
+def _written_twice(race: Race) -> bool:
+    """Two waves write the same bytes by one instruction, as code does of which all waves have a
+    copy of the same."""
+    first, second = race.earlier, race.later
+    return (
+        race.rule == "lds-waw"
+        and first.site is second.site
+        and first.site.kind == "write"
+        and first.footprint == second.footprint
+        and race.waves[0] != race.waves[1]
+    )
+
+
+def _known_to_differ(race: Race) -> bool:
+    sources = (race.earlier.source, race.later.source)
+    return all(isinstance(source, Written) and source.known for source in sources)
 
 
 def _overtaken(race: Race) -> str:

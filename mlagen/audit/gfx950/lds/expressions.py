@@ -64,6 +64,18 @@ def _mask(name: str, kind: str) -> Callable[..., int]:
     return lambda a, b: MASK if holds(a, b) else 0
 
 
+def mask_of(table: int, *masks: int) -> int:
+    """A mask of masks: row i of the table is for lanes whose bits in the masks make i."""
+    found = 0
+    for row in range(1 << len(masks)):
+        if table >> row & 1:
+            lanes = MASK
+            for place, mask in enumerate(masks):
+                lanes &= mask if row >> place & 1 else ~mask
+            found |= lanes
+    return found
+
+
 def _wide(relation: str) -> Callable[..., int]:
     test = RELATIONS[relation]
     return lambda a, b, c, d: int(test(a | b << 32, c | d << 32))
@@ -79,6 +91,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "borrow": lambda a, b, c: int(a - b - c < 0),
     "bit": lambda a, b: a >> (b & 31) & 1,
     "v_cndmask_b32": lambda a, b, mask: b if mask & 1 else a,
+    "constant": lambda value: value,
+    "mask": mask_of,
     **DIVISION,
 }
 _SUMS = ("v_add_u32", "v_add_i32", "s_add_u32", "s_add_i32")

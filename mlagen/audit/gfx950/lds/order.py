@@ -101,8 +101,9 @@ def _pairs(first: tuple[Wave, _Live], second: tuple[Wave, _Live], overlap: int) 
 
 
 def same_bytes(a: Operation, b: Operation) -> bool:
-    """Whether two loads to LDS put the same bytes of memory wherever both write: in any order, or
-    at once, LDS holds the same. That nobody writes the memory meanwhile is taken for granted."""
+    """Whether two operations put the same bytes of memory, or the same values, wherever both write:
+    in any order, or at once, LDS holds the same. That nobody writes the memory meanwhile is taken
+    for granted."""
     return a.source is not None and b.source is not None and a.source.agrees(b.source)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
 from mlagen.audit.gfx950.lds.operands import Step, relate
 from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
 from mlagen.audit.gfx950.lds.sites import Site, read_site
-from mlagen.audit.gfx950.lds.sources import Source, Sources
+from mlagen.audit.gfx950.lds.sources import Source, Sources, Written
 from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
 from mlagen.audit.launch import NOT_KNOWN, Launch
@@ -46,7 +47,8 @@ class LdsProgram:
     """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed.
     `launch`: what is known of it.
 
-    `sourced`: also follow where loads to LDS take their bytes from. Raises OutOfSteps.
+    `sourced`: also follow where loads to LDS take their bytes from, and what writes put there.
+    Raises OutOfSteps.
     """
 
     def __init__(
@@ -216,6 +218,7 @@ class LdsProgram:
     def _ds(self, site: Site) -> Step:
         register, seen = site.register, self.seen[site]
         needs_all = site.ins.mnemonic in TRANSPOSING
+        data = self._data(site) if self.sources is not None and site.kind == "write" else None
 
         def step(w: Wave) -> None:
             if needs_all and not w.full:
@@ -224,10 +227,34 @@ class LdsProgram:
             w.place += 1
             if footprint is None:
                 w.ds.issue(None)
-            else:
-                w.issue(Operation(site, footprint, w.epoch, w.place))
+                return
+            operation = Operation(site, footprint, w.epoch, w.place)
+            if data is not None and footprint is not _EMPTY:
+                operation.source = data(w)
+            w.issue(operation)
 
         return step
+
+    def _data(self, site: Site) -> Callable[[Wave], Written]:
+        """What finds what a write puts where; its address and EXEC are known."""
+        reads = [a for a in effects(site.ins, self.accum).reads if a.role == "lds_data"]
+        registers = [a.base + i for a in reads for i in range(a.count)]
+
+        def written(w: Wave) -> Written:
+            low, high = w.s[EXEC], w.s[EXEC + 1]
+            assert isinstance(low, int) and isinstance(high, int)
+            active = lanes_of(low, high)
+            w.budget.spend(LANES)
+
+            def lanes(register: int) -> Any:
+                value = w.read(register)
+                if isinstance(value, Node):
+                    return value
+                return np.broadcast_to(np.asarray(value), active.shape)[active].tobytes()
+
+            return Written(lanes(site.register), tuple(lanes(number) for number in registers))
+
+        return written
 
     def _dma(self, site: Site) -> Step:
         """LDS address of a lane: M0 + immediate + lane * bytes (CDNA4 ISA guide, MUBUF to LDS)."""

@@ -31,7 +31,8 @@ def _use(ins: Instruction, accum: int, sourced: bool) -> tuple[int, int, int, bo
     for access in found.reads:
         if access.role != "exec":
             reads |= _bits(access)
-        if access.role == "lds_address" and is_lds_memory(ins):
+        followed = access.role == "lds_address" or (sourced and access.role == "lds_data")
+        if followed and is_lds_memory(ins):
             seeds |= _bits(access)
         if access.role == "m0_lds" or (
             sourced and access.role.startswith("vmem") and is_lds_dma(ins)
@@ -48,7 +49,8 @@ def _use(ins: Instruction, accum: int, sourced: bool) -> tuple[int, int, int, bo
 
 def relevant(flow: Flow, accum: int, sourced: bool = False) -> set[int]:
     """Indices of the instructions whose results reach an LDS address, M0, EXEC or a branch; with
-    `sourced` also those that reach the address from which a load to LDS takes its bytes."""
+    `sourced` also those that reach the address from which a load to LDS takes its bytes, or what is
+    written to LDS."""
     uses = [_use(ins, accum, sourced) for ins in flow.instructions]
     # Where EXEC is ever changed, a vector write may leave lanes of what was there before.
     partial = any(writes & _EXEC_BITS for _, _, writes, _ in uses)

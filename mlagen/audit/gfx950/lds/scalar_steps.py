@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlagen.audit.gfx950.lds.expressions import Node, Scalar
+from mlagen.audit.gfx950.lds.masks import BITWISE, combined
 from mlagen.audit.gfx950.lds.operands import (
     Step,
     destination,
@@ -136,14 +137,6 @@ def compare_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-_WIDE: dict[str, Callable[[int, int], int]] = {
-    "and": lambda a, b: a & b,
-    "andn2": lambda a, b: a & ~b & MASK,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-}
-
-
 def wide_step(ins: Instruction, accum: int) -> Step | None:
     """s_mov_b64 and the bitwise operations on pairs, the saveexec forms included."""
     del accum
@@ -153,6 +146,14 @@ def wide_step(ins: Instruction, accum: int) -> Step | None:
         return None
     sources = [pair(operand) for key, operand in ins.operands if "src" in key]
     number = target.index
+    if name == "not_b64":
+
+        def invert(w: Wave) -> None:
+            result = [combined(w.expressions, "xor", part, MASK) for part in sources[0](w)]
+            w.s[number], w.s[number + 1] = result
+            w.s[SCC] = _any(w, result)
+
+        return invert
     if name == "mov_b64":
 
         def move(w: Wave) -> None:
@@ -161,41 +162,29 @@ def wide_step(ins: Instruction, accum: int) -> Step | None:
         return move
     save = name.endswith("_saveexec_b64")
     operation = name.removesuffix("_b64").removesuffix("_saveexec")
-    if operation not in _WIDE:
+    if operation not in BITWISE:
         return None
-    function = _WIDE[operation]
 
     def step(w: Wave) -> None:
         first = sources[0](w)
         second = (w.s[EXEC], w.s[EXEC + 1]) if save else sources[1](w)
-        result: list[Scalar] = []
-        for a, b in zip(first, second, strict=True):
-            if isinstance(a, int) and isinstance(b, int):
-                result.append(function(a, b))
-            else:
-                result.append(_bitwise(w, operation, a, b))
+        result = [
+            combined(w.expressions, operation, a, b) for a, b in zip(first, second, strict=True)
+        ]
         if save:
             w.s[number], w.s[number + 1] = second
         into = EXEC if save else number
         w.s[into], w.s[into + 1] = result
-        if all(isinstance(part, int) for part in result):
-            w.s[SCC] = int(any(result))
-        else:
-            w.s[SCC] = w.expressions.of("lg_u64", *result, 0, 0)
+        w.s[SCC] = _any(w, result)
 
     return step
 
 
-def _bitwise(w: Wave, operation: str, a: Scalar, b: Scalar) -> Scalar:
-    """Half of a mask: all lanes and no lanes are common enough to keep exact."""
-    for one, other in ((a, b), (b, a)):
-        if operation == "and" and one == MASK:
-            return other
-        if operation == "or" and one == 0:
-            return other
-        if (operation == "and" and one == 0) or (operation == "or" and one == MASK):
-            return one
-    return w.expressions.of(f"s_{operation}_b32", a, b)
+def _any(w: Wave, mask: list[Scalar]) -> Scalar:
+    """The condition code of a mask: whether it has a lane."""
+    if all(isinstance(part, int) for part in mask):
+        return int(any(mask))
+    return w.expressions.of("lg_u64", *mask, 0, 0)
 
 
 def select_step(ins: Instruction, accum: int) -> Step | None:

@@ -26,11 +26,11 @@ class Source:
     target: Lanes
     width: int
 
-    def agrees(self, other: Source) -> bool:
+    def agrees(self, other: Source | Written) -> bool:
         """Whether every byte of LDS that both write comes from the same place in memory."""
         if self is other:
             return True
-        if self.base != other.base:
+        if isinstance(other, Written) or self.base != other.base:
             return False
         if self.offsets is None or other.offsets is None:
             return (
@@ -47,6 +47,24 @@ class Source:
         """LDS address and offset in memory of each byte."""
         step = np.arange(self.width, dtype=np.int64)
         return (self.target[:, None] + step).ravel(), (offsets[:, None] + step).ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a DS write puts where: `address` and `values` of each active lane, as bytes where they
+    are known, else an expression."""
+
+    address: bytes
+    values: tuple[Any, ...]
+
+    def agrees(self, other: Source | Written) -> bool:
+        """Whether the other puts the same there."""
+        return self == other
+
+    @property
+    def known(self) -> bool:
+        """Whether the values are numbers."""
+        return not any(isinstance(value, Node) for value in self.values)
 
 
 class Sources:

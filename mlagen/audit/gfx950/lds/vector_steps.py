@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.audit.gfx950.lds.expressions import Node, Scalar
+from mlagen.audit.gfx950.lds.masks import combined
 from mlagen.audit.gfx950.lds.operands import Step, destination, pair, sources_of
 from mlagen.audit.gfx950.lds.wave import LANES, Wave
 from mlagen.binary.instruction import Instruction
@@ -107,21 +108,29 @@ def compare_lanes_step(ins: Instruction, accum: int) -> Step | None:
         high: Scalar
         known = not isinstance(a, Node) and not isinstance(b, Node)
         if known and isinstance(active[0], int) and isinstance(active[1], int):
-            if kind == "i32":
-                a, b = signed(a), signed(b)
-            holds = np.broadcast_to(np.asarray(test(a, b)), (LANES,))
-            bits = sum(1 << lane for lane in np.flatnonzero(holds).tolist())
-            low, high = bits & active[0], bits >> 32 & active[1]
-        elif w.full:
-            low = high = w.expressions.of(f"v_cmp_{relation}_{kind}", a, b)
+            low, high = _bits(test, kind, a, b)
+            low, high = low & active[0], high & active[1]
         else:
-            low = w.expressions.opaque(ins.mnemonic, 0, a, b, *active)
-            high = w.expressions.opaque(ins.mnemonic, 1, a, b, *active)
+            if known:
+                low, high = _bits(test, kind, a, b)
+            else:
+                low = high = w.expressions.of(f"v_cmp_{relation}_{kind}", a, b)
+            low = combined(w.expressions, "and", low, active[0])
+            high = combined(w.expressions, "and", high, active[1])
         w.s[number], w.s[number + 1] = low, high
         if prefix == "cmpx":
             w.s[EXEC], w.s[EXEC + 1] = low, high
 
     return step
+
+
+def _bits(test: Callable[..., Any], kind: str, a: Any, b: Any) -> tuple[int, int]:
+    """What a compare gives in all lanes, in halves."""
+    if kind == "i32":
+        a, b = signed(a), signed(b)
+    holds = np.broadcast_to(np.asarray(test(a, b)), (LANES,))
+    bits = sum(1 << lane for lane in np.flatnonzero(holds).tolist())
+    return bits & MASK, bits >> 32
 
 
 def conditional_mask_step(ins: Instruction, accum: int) -> Step | None:

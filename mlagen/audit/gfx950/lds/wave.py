@@ -14,7 +14,7 @@ from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import Site
-from mlagen.audit.gfx950.lds.sources import Source
+from mlagen.audit.gfx950.lds.sources import Source, Written
 from mlagen.binary.integers import MASK
 from mlagen.binary.operand import EXEC, SCALARS
 from mlagen.targets.gfx950.limits import GFX950
@@ -29,14 +29,15 @@ REPEATED = -1  # done when the same was, which an earlier operation stands for
 class Operation:
     """One execution of an LDS instruction. It may happen in the barrier epochs `issued` to
     `done`: the one in which a wait of its own wave covered it. `place`: its number in the wave.
-    `source`: where a load to LDS takes its bytes from, if that is followed."""
+    `source`: where a load to LDS takes its bytes from, or what a write puts there, if that is
+    followed."""
 
     site: Site
     footprint: Footprint
     issued: int
     place: int
     done: int = NEVER
-    source: Source | None = None
+    source: Source | Written | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def new_wave(
     """A wave at the kernel's entry. v0: the packed work-item id, 10 bits each of x, y, z (LLVM
     AMDGPUUsage, gfx90a+). `scalars`: what the loader sets up."""
     unknown: Scalar = expressions.leaf("undefined")
-    s: list[Scalar] = [unknown] * SCALARS
+    s: list[Scalar] = [expressions.leaf("undefined", number) for number in range(SCALARS)]
     for register, value in scalars.items():
         s[register] = value
     s[EXEC] = s[EXEC + 1] = MASK

@@ -7,25 +7,27 @@ off.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlagen.audit.gfx950.lds.decisions import Decisions
-from mlagen.audit.gfx950.lds.expressions import LANES, LEAF, OPAQUE, Node, Scalar, Values
+from mlagen.audit.gfx950.lds.expressions import (
+    LANES,
+    LEAF,
+    OPAQUE,
+    Node,
+    Scalar,
+    Values,
+    mask_of,
+)
+from mlagen.audit.gfx950.lds.masks import MADE
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 from mlagen.targets.gfx950.limits import GFX950
 
 _HALF = GFX950.wave_size // 2
 _SAME_IN_ALL_LANES = ("kernarg", "workgroup", "memory")
-_LOGIC: dict[str, Callable[[int, int], int]] = {
-    "s_and_b32": lambda a, b: a & b,
-    "s_andn2_b32": lambda a, b: a & ~b & MASK,
-    "s_or_b32": lambda a, b: a | b,
-    "s_xor_b32": lambda a, b: a ^ b,
-}
 
 
 WHOLE, UNKNOWN = "whole", "unknown"
@@ -66,9 +68,11 @@ def _bits(half: Scalar, number: int, values: Values) -> int:
     """32 bits of a mask, the lower ones for 0."""
     if isinstance(half, int):
         return half
-    if half.op in _LOGIC:
-        first, second = (_bits(part, number, values) for part in half.args)
-        return _LOGIC[half.op](first, second)
+    if half.op == MADE:
+        table, *masks = half.args
+        return mask_of(table, *(_bits(mask, number, values) for mask in masks))
+    if half.op == "constant":
+        return int(half.args[0])
     if not half.op.startswith("v_cmp_"):
         raise _UnknownError
     relation, _, kind = half.op.removeprefix("v_cmp_").partition("_")
