@@ -100,6 +100,9 @@ SAMPLED = {
     "test_verify_hopper_e4m3.py": 3,
     "test_verify_shared_rows.py": 3,
     "test_hostile_ptx.py": 3,
+    "test_sparse_edits.py": 3,
+    "test_hip_mla_sparse.py": 3,
+    "test_lifetimes.py": 2,
 }
 
 # Of the cases that this leaves of a file, whatever their test, again one of so many: tests take
@@ -128,6 +131,14 @@ TURNS = {
     "test_mha_forms.py": 2,
     "test_mha_cross_product.py": 2,
     "test_audit_decode.py": 2,
+    "test_schedule_fuzz.py": 2,
+    "test_decode_edits.py": 2,
+    "test_mla_decode_numbers.py": 2,
+    "test_prefill_sequences.py": 2,
+    "test_prefill_masks.py": 2,
+    "test_tiles_are_knobs.py": 2,
+    "test_mla_prefill_pages.py": 2,
+    "test_mla_prefill_persistent.py": 2,
 }
 
 LEFT_OUT = pytest.StashKey[int]()
