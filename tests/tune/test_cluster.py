@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import toy_judges
@@ -232,8 +233,20 @@ def test_another_version_of_dask_is_told(
 
 
 def test_a_scheduler_that_goes_away_ends_the_run_and_keeps_what_was_judged(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def kept() -> int:
+        with closing(Store(own_store)) as other:
+            return sum(len(other.trials(study)) for study in other.studies())
+
+    def kill_when_some_are_judged() -> None:
+        until = time.monotonic() + 60
+        while not kept() and time.monotonic() < until:
+            time.sleep(0.1)
+        scheduler.kill()
+        killed.append(time.monotonic())
+
+    killed: list[float] = []
     monkeypatch.setattr(cluster, "_CONNECT", 3.0)
     port = free_port()
     scheduler = dask("scheduler", "--host", "127.0.0.1", "--port", str(port))
@@ -242,11 +255,12 @@ def test_a_scheduler_that_goes_away_ends_the_run_and_keeps_what_was_judged(
     try:
         with machines.with_room(1):
             workers = machines.connect(toy_judges.slow_honest)
-        threading.Timer(1.5, scheduler.kill).start()
-        started = time.monotonic()
+        killer = threading.Thread(target=kill_when_some_are_judged)
+        killer.start()
         with pytest.raises(MissingError, match="the Dask scheduler has gone"):
             toy(store, "", workers=workers)
-        assert time.monotonic() - started < 30
+        killer.join()
+        assert time.monotonic() - killed[0] < 30
         (study,) = store.studies()
         assert 0 < len(store.trials(study)) < SPACE.size
         assert store.pending(study, "now") == 0
