@@ -16,6 +16,7 @@ from mlagen.cli.progress import ProgressBar, progress_bar
 from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.weighing import Demand
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError, UnprovedError
+from mlagen.names import short_name
 from mlagen.processes import working
 from mlagen.severity import (
     ADVICE,
@@ -137,13 +138,14 @@ def audit_files(
     if wrong:
         first = min(wrong, key=lambda finding: rank(finding.severity))
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-        place = f"{first.rule} at {first.pc:#x} of {first.kernel}"
+        place = f"{first.rule} at {first.pc:#x} of {short_name(first.kernel)}"
         raise FindingsError(f"{counted(wrong)} in {files}, first: {place}")
     if unread is not None:
         raise MissingError(f"not all files could be read, first: {unread.message}")
     if short:
         raise UnprovedError(
-            f"the audit of {short} ran out of steps: nothing was found, but not all was covered",
+            f"the audit of {short_name(short)} ran out of steps: nothing was found, but not all "
+            "was covered",
             hint="see unchecked; --limit STEPS takes more",
         )
     demand.require_proved(unproved, unchecked)
@@ -258,11 +260,17 @@ def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str
 def _print(audit: KernelAudit, listing: dict[int, str], advice: bool, shown: int) -> None:
     wanted = audit.findings if advice else of(audit.findings, ERROR, UNPROVED, LETTER)
     for finding in wanted[:shown]:
-        say(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
+        say(f"{finding.severity}[{finding.rule}] {short_name(finding.kernel)}: {finding.message}.")
         if finding.needs:
-            say(f"  {'enough' if finding.severity == ADVICE else 'needs'}: {finding.needs}")
+            at = f" at {finding.changes[0]:#x}" if finding.changes else ""
+            if len(finding.changes) > 1:
+                more = len(finding.changes) - 1
+                at += f" and at {more} more {'place' if more == 1 else 'places'}"
+            say(f"  {'enough' if finding.severity == ADVICE else 'needs'}: {finding.needs}{at}")
         last = None
-        for offset, text, is_place in _around(listing, finding.pc, finding.other_pc):
+        for offset, text, is_place in _around(
+            listing, finding.pc, finding.other_pc, *finding.changes[:1]
+        ):
             if last is not None and offset not in (last + 4, last + 8, last + 12, last + 16):
                 say("                    …")
             mark = ">" if is_place else " "
@@ -329,7 +337,9 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
     for finding in findings:
         around = [
             {"pc": offset, "address": audit.entry + offset, "asm": text, "here": here}
-            for offset, text, here in _around(listing, finding.pc, finding.other_pc)
+            for offset, text, here in _around(
+                listing, finding.pc, finding.other_pc, *finding.changes[:1]
+            )
         ]
         told: dict[str, Any] = {**asdict(finding), "around": around}
         for place in (told, *told["places"]):

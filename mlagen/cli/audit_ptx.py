@@ -11,6 +11,7 @@ from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.text import named, read_text
 from mlagen.cli.weighing import Demand
 from mlagen.errors import ConfigError, FindingsError, UnprovedError
+from mlagen.names import short_name
 from mlagen.severity import UNPROVED, counted, failing, of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def audit_file(
     for entry in report.entries:
         if entry.unfollowed:
             raise UnprovedError(
-                f"{file}: no path of {entry.function} was followed: {entry.unfollowed}",
+                f"{file}: no path of {short_name(entry.function)} was followed: {entry.unfollowed}",
                 hint="nothing was found, and nearly nothing was looked at: see unchecked",
             )
     demand.require_proved(len(of(report.findings, UNPROVED)), len(report.unchecked))
@@ -119,7 +120,9 @@ def _boxes(given: tuple[str, ...]) -> dict[str, int]:
 def _print(file: str, report: Report, shown: int) -> None:
     for entry in report.entries:
         if entry.unfollowed:
-            say(f"unchecked: {entry.function}: no path was followed: {entry.unfollowed}")
+            say(
+                f"unchecked: {short_name(entry.function)}: no path was followed: {entry.unfollowed}"
+            )
     findings = report.findings
     for finding in findings[:shown]:
         say(finding.render())
@@ -128,7 +131,10 @@ def _print(file: str, report: Report, shown: int) -> None:
         say(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
     for entry in report.entries:
         if entry.checked:
-            say(f"checked: {entry.function}: by the text alone, {', '.join(entry.checked)}")
+            say(
+                f"checked: {short_name(entry.function)}: by the text alone, "
+                f"{', '.join(entry.checked)}"
+            )
     for gap in report.unchecked[:_GAPS]:
         say(f"unchecked: {gap}")
     if len(report.unchecked) > _GAPS:
@@ -140,7 +146,7 @@ def _print(file: str, report: Report, shown: int) -> None:
             ("file", file),
             ("target", f"{report.target}, PTX {report.version}"),
             *(
-                (entry.function, f"{entry.threads} threads, {_paths(entry)}")
+                (short_name(entry.function), f"{entry.threads} threads, {_paths(entry)}")
                 for entry in report.entries
             ),
             ("findings", counted(findings)),

@@ -10,6 +10,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
     "audit.md": (
         "mlagen build examples/gemm_bf16.py --target gfx950 -o out/artifact",
         "cp out/artifact/kernel.co kernel.co",
+        "mlagen emulate kernel.co --template > launch.toml",
     ),
     "../README.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
@@ -32,6 +33,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
     "ptx_audit.md": (
         "mlagen build examples/gemm_bf16.py --target sm_90a -o out/artifact",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
+        "mlagen emulate kernel.ptx --template > launch.toml",
     ),
 }
 

@@ -7,8 +7,8 @@ from running import kernel, run
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.arithmetic.words import InputSet
-from mlagen.emulator.ptx.host.findings import cut, short_name
 from mlagen.emulator.ptx.order.meeting import MEET
+from mlagen.names import cut, short_name
 
 HEAD = ".shared .align 128 .b8 b[256];"
 # B is zero, then warp 3 alone writes ones into it, after a while.

@@ -13,15 +13,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # What each part may import of mlagen, besides itself, mlagen.disk, mlagen.errors, mlagen.extras,
-# mlagen.room, mlagen.severity, mlagen.telling and mlagen.untrusted. A part is a package or a
-# module of mlagen/, or one of the folders that ship as packages. What a target has besides its
-# limits is a part, "targets.gfx950", and its words are one: "targets.gfx950.dsl".
+# mlagen.names, mlagen.room, mlagen.severity, mlagen.telling and mlagen.untrusted. A part is a
+# package or a module of mlagen/, or one of the folders that ship as packages. What a target has
+# besides its limits is a part, "targets.gfx950", and its words are one: "targets.gfx950.dsl".
 GENERATOR = {"artifact", "codegen", "dsl", "env", "schedule_view", "targets"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "extras": set(),
     "disk": set(),
     "processes": set(),
+    "names": set(),
     "room": set(),
     "severity": set(),
     "telling": set(),
@@ -191,7 +192,7 @@ def test_the_table_has_no_circle() -> None:
 
 @pytest.mark.parametrize("part", sorted(ARROWS))
 def test_arrows(part: str) -> None:
-    common = {"disk", "errors", "extras", "room", "severity", "telling", "untrusted"}
+    common = {"disk", "errors", "extras", "names", "room", "severity", "telling", "untrusted"}
     legal = ARROWS[part] | {part} | common
     for path in files_of(part):
         used = {part_of(name) for name in imports_of(path) if name.split(".")[0] == "mlagen"}

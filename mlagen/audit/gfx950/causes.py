@@ -7,11 +7,16 @@ rests on it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.binary.instruction import Instruction
 from mlagen.severity import ASSUMED, resting
+
+_AROUND = 1  # instruction on either side that is the same in copies of the code
+_SHOWN = 4  # copies of which the place is told
 
 
 def together(findings: Iterable[Finding]) -> list[Finding]:
@@ -35,7 +40,10 @@ def together(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _keys(finding: Finding) -> Iterable[Hashable]:
-    kind = (finding.rule, finding.severity, finding.guess)
+    kind: tuple[object, ...] = (finding.rule, finding.severity, finding.guess)
+    if finding.changes:
+        yield (*kind, finding.changes, finding.counter)
+        return
     yield (*kind, _name(finding.asm), _name(finding.other_asm))
     yield (*kind, finding.other_pc)
 
@@ -54,6 +62,64 @@ def _root(group_of: list[int], number: int) -> int:
 def _join(group_of: list[int], one: int, other: int) -> None:
     first, second = sorted((_root(group_of, one), _root(group_of, other)))
     group_of[second] = first
+
+
+def by_wait(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with one in the place of all that one wait causes: that which asks for most.
+    Its count mends all of them."""
+    kept: list[Finding] = []
+    of_wait: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        if not finding.changes:
+            kept.append(finding)
+        else:
+            key = (finding.severity, finding.guess, finding.changes, finding.counter)
+            of_wait.setdefault(key, []).append(finding)
+    return kept + [_by_one_wait(group) for group in of_wait.values()]
+
+
+def _by_one_wait(group: list[Finding]) -> Finding:
+    group.sort(key=lambda finding: (finding.count, finding.pc))
+    first = group[0]
+    message = first.message
+    if len(group) > 1:
+        rules = Counter(finding.rule for finding in group[1:])
+        more = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items()))
+        message += f"; this wait causes {more} besides"
+    return replace(first, message=message, places=_places(group))
+
+
+def by_copy(findings: Iterable[Finding], code: Sequence[Instruction]) -> list[Finding]:
+    """The findings, with one in the place of those that copies of the same code show: a loop that
+    is unrolled lacks a wait or a barrier in each round. Copies of a wait stand between the same
+    instructions and lack the same; where a barrier lacks, the two that race are of the same names.
+    """
+    index_of = {ins.offset: index for index, ins in enumerate(code)}
+
+    def around(pc: int) -> tuple[str, ...]:
+        at = index_of[pc]
+        return tuple(ins.mnemonic for ins in code[max(at - _AROUND, 0) : at + _AROUND + 1])
+
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        places: tuple[object, ...] = (_name(finding.asm), _name(finding.other_asm))
+        if finding.changes:
+            places = (around(finding.changes[0]), finding.needs)
+        key = (finding.rule, finding.severity, finding.guess, *places)
+        groups.setdefault(key, []).append(finding)
+    return [_of_copies(group) for group in groups.values()]
+
+
+def _of_copies(group: list[Finding]) -> Finding:
+    first, others = group[0], group[1:]
+    if not others:
+        return first
+    copies = "copy" if len(others) == 1 else "copies"
+    at = sorted(finding.changes[0] if finding.changes else finding.pc for finding in others)
+    shown = ", ".join(f"{pc:#x}" for pc in at[:_SHOWN]) + ", …" * (len(at) > _SHOWN)
+    message = f"{first.message}; so in {len(others)} more {copies} of this code ({shown})"
+    changes = tuple(pc for finding in group for pc in finding.changes)
+    return replace(first, message=message, places=_places(group), changes=changes)
 
 
 def by_guess(findings: Iterable[Finding]) -> list[Finding]:
@@ -86,6 +152,8 @@ def _places(group: list[Finding]) -> tuple[Place, ...]:
 
 
 def _as_one(group: list[Finding]) -> Finding:
+    if group[0].changes:
+        group.sort(key=lambda finding: (finding.count, finding.pc))
     first, others = group[0], group[1:]
     if not others:
         return first

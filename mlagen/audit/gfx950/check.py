@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
-from mlagen.audit.gfx950.causes import by_guess
+from mlagen.audit.gfx950.causes import by_copy, by_guess, by_wait
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.followed import why_not_followed
 from mlagen.audit.gfx950.lds import LdsOptions, LdsReport, check_lds
@@ -168,6 +168,7 @@ def audit_kernel(
     except OutOfSteps:
         spent.append("how strict waits are is not covered")
     unchecked = [f"limit of {limit} steps: {what}" for what in spent] + unchecked
+    findings = by_guess(by_copy(by_wait(findings), kernel.instructions))
     descriptor = kernel.descriptor
     return KernelAudit(
         kernel=kernel.name,
@@ -180,7 +181,7 @@ def audit_kernel(
         lds_bytes=descriptor.lds_bytes,
         scratch_bytes=descriptor.scratch_bytes,
         waves_per_simd=GFX950.waves_per_simd(descriptor.vgprs),
-        findings=tuple(sorted(by_guess(findings), key=lambda f: (rank(f.severity), f.pc, f.rule))),
+        findings=tuple(sorted(findings, key=lambda f: (rank(f.severity), f.pc, f.rule))),
         unchecked=tuple(unchecked),
         limited=bool(spent),
         waits=_slack(steps, waits),

@@ -47,7 +47,9 @@ class Finding:
 
     `pc`, `other_pc`: byte offsets from the kernel's entry (`other_pc` None where one instruction
     is enough). `places`: every pair that shows it, this one included. `resource`: the registers or
-    LDS bytes. `needs`: what would repair it, or would be enough ("vmcnt(4)", "s_nop 3").
+    LDS bytes. `needs`: what would repair it, or would be enough ("vmcnt(4)", "s_nop 3"). `changes`:
+    byte offsets of the instructions that have to say that, one a copy of the code; () where an
+    instruction is missing, or not known.
     `severity`: a word of mlagen.severity. `guess`: what the finding rests on, which makes it
     unproved; "" for nothing.
     """
@@ -64,10 +66,22 @@ class Finding:
     message: str
     places: tuple[Place, ...] = ()
     guess: str = ""
+    changes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.places:
             object.__setattr__(self, "places", (self.place,))
+
+    @property
+    def counter(self) -> str:
+        """The counter that a wait is needed on: "vmcnt", "lgkmcnt"."""
+        return self.needs.partition("(")[0]
+
+    @property
+    def count(self) -> int:
+        """What the wait has to leave at most; 0 where nothing says so."""
+        number = self.needs.partition("(")[2].partition(")")[0]
+        return int(number) if number.isdigit() else 0
 
     @property
     def place(self) -> Place:
@@ -86,6 +100,7 @@ class Finding:
         needs: str,
         message: str,
         guess: str = "",
+        changes: tuple[int, ...] = (),
     ) -> Finding:
         """A finding on a pair of instructions; None: one is enough. With a `guess` that it rests
         on, it is unproved, whatever `severity` says."""
@@ -103,6 +118,7 @@ class Finding:
             needs,
             message,
             guess=guess,
+            changes=changes,
         )
 
     @classmethod

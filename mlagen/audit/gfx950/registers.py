@@ -11,6 +11,7 @@ from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.states import TooClose
 from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
 from mlagen.audit.gfx950.waits import Unwaited, WaitReport
+from mlagen.audit.gfx950.weak import let_through
 from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import KernelCode
 from mlagen.binary.allocated import unallocated
@@ -63,7 +64,7 @@ def _missing(
     severity: Severity = ERROR
     if crowded:
         rule, severity = "counter-capacity", LETTER  # whether it holds a wave back is a doubt
-    elif load.queue == "smem" and witness.weak_waits:
+    elif load.queue == "smem" and witness.waits:
         rule = "smem-order"
     verb = "overwrites" if overwrites else "uses"
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -71,13 +72,20 @@ def _missing(
         f"{use.ins} at {use.ins.offset:#x} {verb} {names}, which {load.ins} at "
         f"{load.ins.offset:#x}{others} may still be filling: it is reached {witness}"
     )
+    weak = None
+    if not crowded:
+        waits = ways.weak_waits(witness, [one.load for one in found], nearest.step)
+        weak = waits[-1] if waits else None
+    if weak is not None:
+        needs = weak.needs
+        message += f"; {let_through(weak, waits)}"
     if crowded:
         message += (
             f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
             f"counts, and a full counter is not known to hold a wave back"
         )
     return Finding.at(rule, severity, kernel.name, (use.ins, load.ins), resource=names, needs=needs,
-                      message=message)  # fmt: skip
+                      message=message, changes=(weak.pc,) if weak else ())  # fmt: skip
 
 
 def needed_wait(queue: Queue, newer: int) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
 from mlagen.audit.gfx950.budget import Budget
-from mlagen.audit.gfx950.steps import Step, covers
+from mlagen.audit.gfx950.steps import CAPACITY, Step, covers
+from mlagen.audit.gfx950.weak import WeakWait, weakest
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.hazards import passes_of
+
+_TRIED = 3  # waits of which each is asked whether ways go around it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +23,16 @@ class Witness:
 
     `branches`: (byte offset, taken) of the conditional branches on it. `instructions` and
     `barriers` between the two. `matrix_cycles`: the cycles that the matrix instructions between
-    them take at least (4 a pass), which is time the load has to come back. `weak_waits`: a wait on
-    its counter stands between, but asks for too little.
+    them take at least (4 a pass), which is time the load has to come back. `waits`: those on its
+    counter that stand between, but ask for too little: the step, the count asked for, and how many
+    later operations there are by then.
     """
 
     branches: tuple[tuple[int, bool], ...]
     instructions: int
     barriers: int
     matrix_cycles: int
-    weak_waits: bool
+    waits: tuple[tuple[int, int, int], ...]
 
     def __str__(self) -> str:
         ways = [f"{pc:#x} {'taken' if taken else 'not taken'}" for pc, taken in self.branches]
@@ -66,6 +70,57 @@ class Ways:
                 newer[following] = newer[at] + (steps[following].queue == queue)
                 work.append(following)
         return None
+
+    def weak_waits(self, witness: Witness, loads: Sequence[int], use: int) -> list[WeakWait]:
+        """The waits of the shortest way that cover none of the loads, which are of one queue; the
+        first load is the one of that way. Empty where none of those that lack least would mend the
+        use: some way to it goes around each."""
+        steps = self._steps
+        queue = steps[loads[0]].queue
+        counter = "vmcnt" if queue == "vm" else "lgkmcnt"
+        found = [
+            WeakWait(steps[index].ins.offset, counter, asked, newer)
+            for index, asked, newer in witness.waits
+        ]
+        index_of = {steps[index].ins.offset: index for index, _, _ in witness.waits}
+        left = list(found)
+        for _ in range(_TRIED):
+            wait = weakest(left)
+            if wait is None:
+                break
+            at = index_of[wait.pc]
+            if all(self._least(load, use, blocked=at) is None for load in loads):
+                every = [self._least(load, at) for load in loads]
+                newer = 0 if queue == "smem" else min(n for n in every if n is not None)
+                return [other for other in found if other.pc != wait.pc] + [
+                    WeakWait(wait.pc, counter, wait.asked, newer)
+                ]
+            left = [other for other in left if other.pc != wait.pc]
+        return []
+
+    def _least(self, load: int, to: int, blocked: int = -1) -> int | None:
+        """The fewest operations of a load's queue that are issued after it on a way to a step, past
+        no wait that covers it; None where no way leads there."""
+        steps = self._steps
+        queue = steps[load].queue
+        least = {load: 0}
+        work = deque([load])
+        best: int | None = None
+        while work:
+            at = work.popleft()
+            self._budget.spend(1)
+            for following in self._after(at):
+                newer = least[at] + (at != load and steps[at].queue == queue)
+                if following == to:
+                    best = newer if best is None else min(best, newer)
+                    continue
+                if following == blocked or newer >= least.get(following, newer + 1):
+                    continue
+                if _ends(steps[following], steps[load], newer):
+                    continue
+                least[following] = newer
+                work.append(following)
+        return best
 
     def waits_between(self, loads: Set[int], uses: Set[int]) -> set[int]:
         """The waits on ways from any of the loads, which are of one queue, to any of the uses,
@@ -136,5 +191,15 @@ def _told(
         len(between),
         sum(step.is_barrier for step in between),
         sum(4 * passes_of(step.ins) for step in between if is_matrix(step.ins)),
-        any(step.wait is not None and step.wait[queue != "vm"] < 15 for step in between),
+        tuple(_weak(between, queue)),
     )
+
+
+def _weak(between: Sequence[Step], queue: str) -> Iterator[tuple[int, int, int]]:
+    newer = 0
+    for step in between:
+        if step.wait is not None:
+            asked = step.wait[queue != "vm"]
+            if asked < CAPACITY["vm" if queue == "vm" else "lds"]:
+                yield step.index, asked, newer
+        newer += step.queue == queue

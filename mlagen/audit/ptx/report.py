@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlagen.audit.ptx.severity import severity
+from mlagen.names import short_name
 from mlagen.ptx import Instruction
 from mlagen.severity import ASSUMED, ERROR, UNPROVED, Severity, any_error, rank
 
@@ -124,7 +125,8 @@ class Finding:
 
     def render(self) -> str:
         """The diagnostic, as `error[rule] file:line: what happened`, then the lines."""
-        here = f"{self.function}:{self.line}" if self.line else self.function
+        name = short_name(self.function)
+        here = f"{name}:{self.line}" if self.line else name
         head = f"{self.severity}[{self.rule}] {self.place or here}: {self.message}"
         notes = " ".join(
             part
@@ -249,4 +251,6 @@ class Report:
     @property
     def unchecked(self) -> tuple[str, ...]:
         """All gaps, each with its kernel's name."""
-        return tuple(f"{e.function}: {gap}" for e in self.entries for gap in e.unchecked)
+        return tuple(
+            f"{short_name(e.function)}: {gap}" for e in self.entries for gap in e.unchecked
+        )

@@ -10,6 +10,7 @@ from mlagen.audit.gfx950.budget import Budget, OutOfSteps
 from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.audit.gfx950.lds.early import any_too_few
 from mlagen.audit.gfx950.lds.expressions import Scalar
+from mlagen.audit.gfx950.lds.lacking import weak_waits
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
@@ -17,7 +18,9 @@ from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.sources import Written
 from mlagen.audit.gfx950.lds.usage import accesses, bounds, unknown
+from mlagen.audit.gfx950.lds.wave import NEVER
 from mlagen.audit.gfx950.lds.whole import UNKNOWN, Partial, partial_lanes
+from mlagen.audit.gfx950.weak import WeakWait, let_through, weakest
 from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
 from mlagen.severity import ERROR, LETTER, Severity, rank
@@ -29,6 +32,8 @@ _LEAST_RUNS = 6
 _WHOLE = "EXEC may turn lanes off where it comes about in ways that are not followed"
 _SAME = "waves that write the same LDS by one instruction may write different values there"
 _LOOSE = "branches by values that code computes in ways that are not followed may go either way"
+_LOOKS = 8
+"""Executions of one racing pair of which each is asked which wait is too weak."""
 _QUIET, _PATIENT = 3, 12
 """Runs without a new edge after which no more is expected: where every block that matters was
 reached, and where some was not."""
@@ -98,12 +103,15 @@ def _follow(
 
 @dataclass
 class _Told:
-    """What the runs so far have shown: one finding a rule and pair of stretches of code between
-    barriers. `pairs`: the places of all pairs of instructions that it stands for."""
+    """What the runs so far have shown: one finding a rule, pair of stretches of code between
+    barriers and wait that is too weak. `pairs`: the places of all pairs of instructions that it
+    stands for. `looks`: how often a pair was looked at, and the wait that was too weak last."""
 
     program: LdsProgram
     findings: dict[tuple[object, ...], Finding] = field(default_factory=dict)
     pairs: dict[tuple[object, ...], dict[tuple[int, int], Place]] = field(default_factory=dict)
+    least: dict[tuple[object, ...], int] = field(default_factory=dict)
+    looks: dict[tuple[object, ...], tuple[int, WeakWait | None]] = field(default_factory=dict)
     barriers: list[BarrierTotal] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     doubled: bool = False  # two waves' loads to LDS overlap, or one write of theirs
@@ -117,16 +125,24 @@ class _Told:
             self.doubled |= race.earlier.site.kind == race.later.site.kind == "dma"
             self.doubled |= _written_twice(race)
             between = (self.program.stretch[earlier], self.program.stretch[later])
-            key = (race.rule, race.newer >= 0, *between)
+            weak = self._weak(race, run)
+            key = (race.rule, race.newer >= 0, *between, weak and weak.pc)
             known = self.findings.get(key)
             pairs = self.pairs.setdefault(key, {})
             new = (earlier, later) not in pairs
-            if new or (known is not None and known.severity != ERROR and key not in met):
+            stricter = weak is not None and weak.newer < self.least.get(key, NEVER)
+            doubtful = known is not None and known.severity != ERROR and key not in met
+            if new or stricter or doubtful:
                 self.program.budget.spend(_FINDING_STEPS)
-                found = self._finding(race, run)
-                # One that nothing speaks against tells more.
-                if known is None or rank(found.severity) < rank(known.severity):
+                found = self._finding(race, run, weak)
+                # One that nothing speaks against tells more, then one that asks for more.
+                if (
+                    known is None
+                    or rank(found.severity) < rank(known.severity)
+                    or (stricter and found.severity == known.severity)
+                ):
                     self.findings[key] = found
+                    self.least[key] = weak.newer if weak else NEVER
                 met.add(key)
                 pairs.setdefault((earlier, later), found.place)
         for wave in run.waves:
@@ -134,6 +150,17 @@ class _Told:
                 self._judge_masks(site, masks, run)
         if not run.stopped:
             self._count_barriers(number, run)
+
+    def _weak(self, race: Race, run: Run) -> WeakWait | None:
+        """The wait that is too weak, None where none is; of a pair that was looked at often, the
+        last one."""
+        pair = (race.rule, race.earlier.site.pc, race.later.site.pc)
+        times, last = self.looks.get(pair, (0, None))
+        if times < _LOOKS:
+            self.program.budget.spend(len(run.waves[race.waves[0]].waits) // 16 + 1)
+            last = weakest(weak_waits(race, run.waves))
+            self.looks[pair] = (times + 1, last)
+        return last
 
     def all_findings(self) -> Iterator[Finding]:
         wrong = {_topic(key) for key, found in self.findings.items() if found.severity == ERROR}
@@ -218,13 +245,16 @@ class _Told:
             ),
         )
 
-    def _finding(self, race: Race, run: Run) -> Finding:
+    def _finding(self, race: Race, run: Run, weak: WeakWait | None) -> Finding:
         earlier, later = race.earlier.site, race.later.site
         words = self.program.footprints.words(race.mask)
         unit = self.program.footprints.unit
         resource = f"LDS bytes {words[0]:#x}..{words[-1] + unit - 1:#x}"
         counter = "vmcnt" if earlier.kind == "dma" else "lgkmcnt"
-        if race.newer >= 0:
+        if weak is not None:
+            needs = weak.needs
+            why = f"wave {race.waves[0]}: {let_through(weak, weak_waits(race, run.waves))}"
+        elif race.newer >= 0:
             needs = f"{counter}({race.newer}) before it"
             why = f"wave {race.waves[0]} has no wait between them"
         else:
@@ -245,7 +275,8 @@ class _Told:
             guess = _SAME
         name, message = self.program.kernel.name, f"{why}{doubts}{_witness(run)}"
         return Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
-                          needs=needs, message=message, guess=guess)  # fmt: skip
+                          needs=needs, message=message, guess=guess,
+                          changes=(weak.pc,) if weak else ())  # fmt: skip
 
 
 def _witness(run: Run) -> str:
@@ -255,7 +286,7 @@ def _witness(run: Run) -> str:
 
 def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
     """The rule and the two stretches of code, whatever would order them."""
-    return (key[0], *key[2:])
+    return (key[0], *key[2:4])
 
 
 def _written_twice(race: Race) -> bool:

@@ -363,11 +363,6 @@ def _barrier(w: Wave) -> None:
 def _wait(ins: Instruction) -> Step:
     """s_waitcnt: the highest count of a field waits for nothing."""
     vm, _, lgkm = waitcnt_fields(ins.modifier("simm16"))
-
-    def step(w: Wave) -> None:
-        if vm != GFX950.vmcnt_max:
-            w.vm.wait(vm, w.epoch)
-        if lgkm != GFX950.lgkmcnt_max:
-            w.ds.wait(lgkm, w.epoch)
-
-    return step
+    some_vm = None if vm == GFX950.vmcnt_max else vm
+    some_lgkm = None if lgkm == GFX950.lgkmcnt_max else lgkm
+    return lambda w: w.wait(ins.offset, some_vm, some_lgkm)

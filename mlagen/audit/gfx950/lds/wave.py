@@ -30,7 +30,7 @@ class Operation:
     """One execution of an LDS instruction. It may happen in the barrier epochs `issued` to
     `done`: the one in which a wait of its own wave covered it. `place`: its number in the wave.
     `source`: where a load to LDS takes its bytes from, or what a write puts there, if that is
-    followed."""
+    followed. `serial`: its number among all that its counter counted."""
 
     site: Site
     footprint: Footprint
@@ -38,6 +38,20 @@ class Operation:
     place: int
     done: int = NEVER
     source: Source | Written | None = None
+    serial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """One execution of an s_waitcnt: at byte offset `pc`, in a barrier epoch, after the wave's
+    first `place` operations. `left` and `issued`: the counts that it asks for (None: not at all)
+    and the operations so far, of vmcnt and lgkmcnt."""
+
+    pc: int
+    epoch: int
+    place: int
+    left: tuple[int | None, int | None]
+    issued: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,8 @@ class Clash:
 class InFlight:
     """What one counter of a wave counts. `mask`: the bytes of LDS that it may still touch.
 
+    `issued`: how many there were.
+
     A wait leaves less than the counter's highest count: whatever more newer operations follow is
     covered by every wait. Of such old operations only the first of all that do the same is kept,
     since it may happen whenever they may; so a loop without a wait stays small.
@@ -60,6 +76,7 @@ class InFlight:
 
     def __init__(self, highest: int) -> None:
         self.mask = 0
+        self.issued = 0
         self._most = highest - 1
         self._recent: deque[Operation | None] = deque()
         self._old: dict[tuple[object, ...], Operation] = {}
@@ -70,6 +87,8 @@ class InFlight:
         self._recent.append(operation)
         if operation is not None:
             self.mask |= operation.footprint.mask
+            operation.serial = self.issued
+        self.issued += 1
         if len(self._recent) > self._most:
             old = self._recent.popleft()
             if old is not None:
@@ -144,6 +163,7 @@ class Wave:
     path: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     masked: dict[Site, set[tuple[Scalar, Scalar]]] = field(default_factory=dict)
+    waits: list[Waited] = field(default_factory=list)
     vm: InFlight = field(default_factory=lambda: InFlight(GFX950.vmcnt_max))
     ds: InFlight = field(default_factory=lambda: InFlight(GFX950.lgkmcnt_max))
 
@@ -189,6 +209,15 @@ class Wave:
             known = self.clashes.get(key)
             if known is None or newer < known.newer:
                 self.clashes[key] = Clash(other, operation, newer)
+
+    def wait(self, pc: int, vm: int | None, ds: int | None) -> None:
+        """An s_waitcnt: all but the newest so many are done, None: whatever is in flight stays."""
+        issued = (self.vm.issued, self.ds.issued)
+        self.waits.append(Waited(pc, self.epoch, self.place, (vm, ds), issued))
+        if vm is not None:
+            self.vm.wait(vm, self.epoch)
+        if ds is not None:
+            self.ds.wait(ds, self.epoch)
 
     def finish(self) -> None:
         """The end of the program: hardware frees LDS only when everything has come back."""

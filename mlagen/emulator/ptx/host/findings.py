@@ -5,7 +5,6 @@ Each kind has a function of a `Raw` that gives message, resource and repair.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from mlagen.emulator.ptx.host.memory import Memory
 from mlagen.emulator.ptx.machine import Setup
 from mlagen.emulator.ptx.order import meeting as order
 from mlagen.emulator.ptx.tensor import layout as tensor
+from mlagen.names import short_name
 from mlagen.ptx import Instruction, Location
 from mlagen.severity import ERROR, LETTER
 
@@ -219,23 +219,6 @@ def located(instruction: Instruction | None) -> str:
         left = len(places) - PLACES
         places[PLACES // 2 : PLACES // 2 + left] = [f"{left} more places"]
     return ", inlined at ".join(places)
-
-
-def short_name(function: str) -> str:
-    """A function's name without what C++ adds: of a mangled one the identifiers that begin it
-    ("cute::gemm"), of others at most 60 characters, as `cut` has them."""
-    mangled = re.match(r"_ZNK?|_Z(?=\d)", function)
-    names, at = [], mangled.end() if mangled else 0
-    while mangled and (length := re.match(r"\d{1,3}", function[at:])):
-        at += length.end()
-        names.append(function[at : at + int(length.group())])
-        at += int(length.group())
-    return cut("::".join(names) or function)
-
-
-def cut(name: str) -> str:
-    """A name of at most 60 characters: the middle is left out."""
-    return name if len(name) <= 60 else f"{name[:42]}...{name[-15:]}"
 
 
 _ALLOC = "tcgen05.alloc"
