@@ -34,6 +34,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
         "mlagen build examples/gemm_bf16.py --target sm_90a -o out/artifact",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
         "mlagen emulate kernel.ptx --template > launch.toml",
+        "sed -i -e 's/dynamic_shared = 0/dynamic_shared = 65792/' launch.toml",
     ),
 }
 
