@@ -69,7 +69,9 @@ def failing(findings: Iterable[_T], fail_on: Severity = ERROR) -> tuple[_T, ...]
 
 
 def counted(findings: Sequence[Weighed]) -> str:
-    """`2 errors, 1 unproved, 3 by the letter`; `0 errors` where there is nothing."""
+    """`2 errors, 1 unproved, 3 by the letter`; `0` where there is nothing."""
+    if not findings:
+        return "0"
     numbers = Counter(finding.severity for finding in findings)
     told = [
         f"{numbers[severity]} {_NOUNS[severity][numbers[severity] != 1]}"

@@ -299,7 +299,7 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
         ("LDS", f"{audit.lds_bytes} bytes"),
         ("scratch", f"{audit.scratch_bytes} bytes"),
         ("waits", str(len(audit.waits))),
-        ("findings", counted(audit.findings)),
+        ("findings", counted(audit.findings) if audit.findings else "0 errors"),
         ("errors show in", f"{sum(len(f.places) for f in audit.errors)} places"),
         ("by rule", rules or "none"),
         ("covered", _covered(audit)),

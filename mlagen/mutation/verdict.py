@@ -10,6 +10,9 @@ NO_FINDINGS = ("values", "no end", "assembler", "decoder", "reader", "exact orac
                "rounding oracle", "exact LSE oracle", "rounding LSE oracle")  # fmt: skip
 
 
+BY_LETTER = "only the letter of the ISA forbids it, and hardware is known to order it"
+
+
 class Planted(Protocol):
     """What every mutant tells of itself."""
 

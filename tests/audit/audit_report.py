@@ -16,6 +16,7 @@ from pathlib import Path
 from mlagen.audit.ptx import Beside, Given, audit_ptx, mutate, read_manifest
 from mlagen.audit.ptx.changes import changes
 from mlagen.ptx import read_ptx
+from mlagen.severity import ERROR, LETTER, of
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "ptx_audit.md"
@@ -30,7 +31,7 @@ def row(name, text, beside, boxes):
     start = time.process_time()
     report = audit_ptx(text, Given(boxes, beside=beside))
     audited = time.process_time() - start
-    assert not report.findings, report.findings[0].render()
+    assert not of(report.findings, ERROR, LETTER), report.findings[0].render()
     start = time.process_time()
     mutants = mutate(text, Given(boxes, beside=beside), sample=SAMPLE, seed=1)
     mutated = time.process_time() - start

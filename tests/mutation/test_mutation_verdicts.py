@@ -105,6 +105,13 @@ def test_waves_that_end_before_the_staggers_last_barrier_are_told(judged: Judge)
     assert "barriers" in verdict.why
 
 
+def test_what_only_the_letter_forbids_is_not_found(judged: Judge) -> None:
+    """A wait state that AMD's own kernels do without."""
+    verdict = judged.judge(find("nops", "removed", "N = 1, cluster B, i = -2"))
+    assert (verdict.outcome, verdict.by) == ("equivalent", "letter")
+    assert "1 are required" in verdict.why
+
+
 def test_a_swizzle_on_one_side_gives_wrong_values(judged: Judge) -> None:
     mutant = find(
         "swizzle",
@@ -139,7 +146,7 @@ def test_what_a_blind_checker_does_not_see_is_missed(
 
 
 def test_a_mutant_that_nothing_executes_is_missed(judged: Judge) -> None:
-    mutant = find("nops", "removed", "N = 2, cluster B, i = -2")
+    mutant = find("waits", "counter removed", "N = 1, cluster A, i = 0", what="lgkmcnt(14)")
     elsewhere = replace(mutant, sections=("N = 3",))
     assert judged.judge(mutant).outcome == "killed"
     verdict = judged.judge(elsewhere)
@@ -148,10 +155,10 @@ def test_a_mutant_that_nothing_executes_is_missed(judged: Judge) -> None:
 
 
 def test_a_kernel_that_is_not_clean_judges_nothing() -> None:
-    mutant = find("nops", "removed", "N = 1, cluster B, i = -2")
+    mutant = find("waits", "counter removed", "N = 1, cluster A, i = 0", what="lgkmcnt(14)")
     code = assembled(prefill(), mutant.edits)
     dirty = Judge(replace_code(code))
-    with pytest.raises(FindingsError, match="unmutated kernel has findings"):
+    with pytest.raises(FindingsError, match="unmutated kernel has errors"):
         dirty.judge(mutant)
 
 

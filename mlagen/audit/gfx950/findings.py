@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+from mlagen.audit.gfx950.weak import WeakWait
 from mlagen.binary.instruction import Instruction
 from mlagen.severity import ASSUMED, UNPROVED, Severity
 
@@ -100,7 +101,6 @@ class Finding:
         needs: str,
         message: str,
         guess: str = "",
-        changes: tuple[int, ...] = (),
     ) -> Finding:
         """A finding on a pair of instructions; None: one is enough. With a `guess` that it rests
         on, it is unproved, whatever `severity` says."""
@@ -118,8 +118,11 @@ class Finding:
             needs,
             message,
             guess=guess,
-            changes=changes,
         )
+
+    def changing(self, wait: WeakWait | None) -> Finding:
+        """The finding, mended at a wait that asks for too little, if there is one."""
+        return self if wait is None else replace(self, changes=(wait.pc,))
 
     @classmethod
     def assumed(cls, kernel: str, ins: Instruction, guess: str, *, resource: str = "") -> Finding:

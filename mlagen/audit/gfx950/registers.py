@@ -84,8 +84,9 @@ def _missing(
             f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
             f"counts, and a full counter is not known to hold a wave back"
         )
-    return Finding.at(rule, severity, kernel.name, (use.ins, load.ins), resource=names, needs=needs,
-                      message=message, changes=(weak.pc,) if weak else ())  # fmt: skip
+    found_at = Finding.at(rule, severity, kernel.name, (use.ins, load.ins), resource=names,
+                          needs=needs, message=message)  # fmt: skip
+    return found_at.changing(weak)
 
 
 def needed_wait(queue: Queue, newer: int) -> str:

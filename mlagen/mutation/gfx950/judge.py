@@ -4,6 +4,7 @@
 * equivalent: no access is ordered differently (the text shows it), or no run shows any
   difference: the same bits in latest and earliest mode and in 100 random legal interleavings
   of each call, without findings, with the mutated line executed.
+  Also what is told by the letter of the ISA alone, which hardware is known to order ("letter").
 * missed: everything else, false alarms on mutants that change no order included.
 """
 
@@ -26,8 +27,8 @@ from mlagen.mutation.covering import CoveringInputs
 from mlagen.mutation.gfx950.listing import Listing, read_listing
 from mlagen.mutation.gfx950.mutant import Mutant, assembled, original_line
 from mlagen.mutation.gfx950.tile_numbers import tiles_for
-from mlagen.mutation.verdict import Verdict
-from mlagen.severity import ERROR, of
+from mlagen.mutation.verdict import BY_LETTER, Verdict
+from mlagen.severity import ERROR, LETTER, of
 
 RANDOM_RUNS = 100  # random legal interleavings a call, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -55,9 +56,11 @@ class Judge:
         self.inputs = CoveringInputs(artifact) if own is None else own
         self.listing: Listing = read_listing(artifact.text, artifact.manifest.symbol)
         self._originals: dict[MutantCall, _Run] = {}
+        self._letter = ""  # the first finding by the letter of the mutant that is judged
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Runs a mutant until it is decided."""
+        self._letter = ""
         code = assembled(self.artifact, mutant.edits)
         calls = self.inputs.calls(tiles_for(self.listing, mutant.sections))
         if not calls:
@@ -119,6 +122,8 @@ class Judge:
                 return Verdict(
                     mutant, "killed", finding.kind, finding.message, str(call), mode, located
                 )
+            if letters := of(run.result.findings, LETTER):
+                self._letter = self._letter or letters[0].message
             wrong = int((run.bits != original.bits).any(axis=0).sum())
             if wrong:
                 why = f"{wrong} of {original.bits.size} output bytes differ"
@@ -141,6 +146,8 @@ class Judge:
         reached = [call for call in calls if mutant.line in self.original(call).lines]
         if not reached:
             return Verdict(mutant, "missed", "not executed", "no run executes the mutated line")
+        if self._letter:
+            return Verdict(mutant, "equivalent", "letter", f"{BY_LETTER}: {self._letter}")
         if mutant.kind == "nops":
             # Values say nothing here: the emulator executes as if every result were there in time.
             return Verdict(mutant, "missed", "wait states", "no finding for a state less")

@@ -22,7 +22,7 @@ from mlagen.family import MutantCall
 from mlagen.mutation.ptx.auditing import Audited, AuditJudge
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import Outputs, Runs, same_bits
-from mlagen.mutation.verdict import Verdict
+from mlagen.mutation.verdict import BY_LETTER, Verdict
 from mlagen.ptx import Kind
 from mlagen.severity import ERROR, LETTER, any_error, of
 
@@ -33,7 +33,6 @@ ENDLESS = 4  # times the original's instructions, after which a mutant does not 
 _SYNCHRONISING = ("waits", "arrivals", "fences", "barriers", "registers", "phases")
 # What orders the lanes of a warp, of which the emulator's clocks know nothing.
 _LANES = f"{Kind.WARP_BARRIER.value} removed"
-_LETTER = "only the letter of the ISA forbids it, and hardware is known to order it"
 Key = tuple[str, str, int, int]
 
 
@@ -122,7 +121,7 @@ class PtxJudge:
             if mode == "earliest" and differs:
                 return differs
         if letter and not differs:
-            why = f"{_LETTER}: {letter}"
+            why = f"{BY_LETTER}: {letter}"
             return Verdict(mutant, "equivalent", "letter", why, emulator="")
         return differs or self._silent(mutant, text, calls, len(several))
 
@@ -219,7 +218,7 @@ class PtxJudge:
         if excuse := excuse or mutant.excuse:
             return Verdict(mutant, "equivalent", "audit", excuse, audit="")
         if audited.letter:
-            why = f"{_LETTER}: {audited.letter}"
+            why = f"{BY_LETTER}: {audited.letter}"
             return Verdict(mutant, "equivalent", "letter", why, audit="")
         return Verdict(mutant, "missed", "audit", "no finding, and no reason for that", audit="")
 
@@ -243,7 +242,7 @@ class PtxJudge:
             why = f"{audited.excuse}; {verdict.why}"
             return dataclasses.replace(both, by="audit and runs", why=why)
         if audited.letter or verdict.by == "letter":
-            why = f"{_LETTER}: {audited.letter}" if audited.letter else verdict.why
+            why = f"{BY_LETTER}: {audited.letter}" if audited.letter else verdict.why
             return dataclasses.replace(both, by="letter", why=why)
         return dataclasses.replace(both, outcome="missed", by="no reason", why=verdict.why)
 

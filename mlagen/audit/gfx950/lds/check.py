@@ -274,9 +274,9 @@ class _Told:
         if _written_twice(race) and not _known_to_differ(race):
             guess = _SAME
         name, message = self.program.kernel.name, f"{why}{doubts}{_witness(run)}"
-        return Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
-                          needs=needs, message=message, guess=guess,
-                          changes=(weak.pc,) if weak else ())  # fmt: skip
+        found = Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
+                           needs=needs, message=message, guess=guess)  # fmt: skip
+        return found.changing(weak)
 
 
 def _witness(run: Run) -> str:
