@@ -267,3 +267,34 @@ reads:
 """
     judge(body.format("s_barrier"), None, waves=2, lds=256)
     judge(body.format("s_nop 0"), RACE, waves=2, lds=256)
+
+
+def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_in_both():
+    """The read would have to take longer than a load from memory; without a barrier it may."""
+    body = """
+  v_lshlrev_b32 v1, 2, v0
+  v_and_b32 v2, 0xff, v1
+  v_xor_b32 v3, 0x100, v1
+  v_lshrrev_b32 v4, 6, v0
+  s_mov_b32 s8, s4
+  s_and_b32 s9, s5, 0xffff
+  s_mov_b32 s10, 0x1000
+  s_mov_b32 s11, 0x27000
+  v_readfirstlane_b32 s12, v4
+  s_lshl_b32 m0, s12, 8
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v5, v3
+  {}
+  buffer_load_dword v2, s[8:11], 0 offen lds
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  global_store_dword v1, v5, s[6:7]
+"""
+    for between, severity in (("s_barrier", LETTER), ("s_nop 0", ERROR)):
+        text = body.format(between)
+        (told,) = (f for f in audited(text, waves=2, lds=512) if f.rule.startswith("lds-"))
+        assert told.severity == severity
+        out = np.zeros(128, np.uint32)
+        _, result = execute(text, np.arange(1024, dtype=np.uint32), out, waves=2, lds=512)
+        assert {f.severity for f in result.findings if f.kind == "race-war"} == {severity}

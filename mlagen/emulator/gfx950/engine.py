@@ -91,6 +91,7 @@ def release_barrier(context: int) -> bool:
     if load_i64(context, y.C_SANITIZE):
         note_paths(context)
     safe = load_i64(context, y.C_NEXT_OP)
+    store_i64(context, y.C_EPOCH_OP, safe)
     safe_read = safe
     entries = load_i64(context, y.C_QUEUE)
     for wave in range(waves):

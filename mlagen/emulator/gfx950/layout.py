@@ -71,6 +71,7 @@ C_FP8_CLAMP: Final = 48  # FP16_OVFL: fp8 conversions saturate
 C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
 C_FAULT: Final = 52  # program row at which a run had to stop
 C_VGPRS: Final = 54
+C_EPOCH_OP: Final = 51  # the first operation after the last barrier
 C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
 C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
@@ -206,6 +207,7 @@ RACE_GLOBAL: Final = 16
 UNSET_ARGUMENT: Final = 17
 PARTIAL_EXEC: Final = 18
 OFF_LANE: Final = 19
+RACE_OVERTAKEN: Final = 20  # a load to LDS over what was read before the last barrier
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

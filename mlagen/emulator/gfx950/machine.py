@@ -366,7 +366,7 @@ class Machine:
         arrays[y.C_LDS].fill(y.POISON)
         grid = run.launch.grid
         linear = group[0] + grid[0] * (group[1] + grid[1] * group[2])
-        context[[y.C_NEXT_OP, y.C_SAFE_OP, y.C_SAFE_READ]] = 1
+        context[[y.C_NEXT_OP, y.C_SAFE_OP, y.C_SAFE_READ, y.C_EPOCH_OP]] = 1
         context[[y.C_FIND_COUNT, y.C_DROPPED, y.C_EXECUTED, y.C_CURRENT, y.C_HINT]] = 0
         context[y.C_WORKGROUP] = linear
         seed = run.settings.seed

@@ -205,5 +205,7 @@ def note_write(
         for other in range(waves):
             reader = int64(load_u32(readers, other * y.SHADOW_DWORDS + dword))
             if reader >= safe_read and reader != 0 and unordered(context, wave, kind, reader):
-                report_race(context, y.RACE_WAR, row, wave, reader, dword * 4, 1)
+                early = reader < load_i64(context, y.C_EPOCH_OP)
+                over = y.RACE_OVERTAKEN if kind != 0 and early and other != wave else y.RACE_WAR
+                report_race(context, over, row, wave, reader, dword * 4, 1)
         store_u32(writers, dword, uint32(number))

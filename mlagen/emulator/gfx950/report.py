@@ -67,9 +67,12 @@ def describe(
 
 
 def _severity(raw: _Raw) -> Severity:
-    """Defects are certain, but for pairs that AMD ships without wait states, and for lanes that are
-    off: swaps of them are a doubt about hardware, and 0 may be what the others take."""
+    """Defects are certain, but for pairs that AMD ships without wait states; for reads of LDS that
+    would have to take longer than a load from memory; and for lanes that are off: swaps of them
+    are a doubt about hardware, and 0 may be what the others take."""
     kind = raw.row[y.F_KIND]
+    if kind == y.RACE_OVERTAKEN:
+        return LETTER
     if kind == y.OFF_LANE:
         return LETTER if raw.ins.mnemonic in PERMLANE else UNPROVED
     return LETTER if kind == y.WAIT_STATES and _padded_for_nothing(raw) else ERROR
@@ -287,6 +290,7 @@ def _race(raw: _Raw) -> _Told:
     verbs = {
         y.RACE_RAW: ("reads", "writes"),
         y.RACE_WAR: ("overwrites", "reads"),
+        y.RACE_OVERTAKEN: ("overwrites", "reads"),
         y.RACE_WAW: ("overwrites", "writes"),
     }
     now, before = verbs[kind]
@@ -300,6 +304,8 @@ def _race(raw: _Raw) -> _Told:
     else:
         needs = "s_barrier"
         tail = "the wait is there; a barrier that both waves pass is missing"
+    if kind == y.RACE_OVERTAKEN:
+        tail += "; the read was issued before the last barrier, and is the faster one as a rule"
     return (
         f"{raw.here} {now} {place} that wave {other_wave}'s {raw.there} {before}, unordered: "
         f"{tail}",
@@ -314,6 +320,7 @@ _KINDS: dict[int, tuple[str, Callable[[_Raw], _Told]]] = {
     y.OVERWRITE: ("overwrite-in-flight", _in_flight),
     y.RACE_RAW: ("race-raw", _race),
     y.RACE_WAR: ("race-war", _race),
+    y.RACE_OVERTAKEN: ("race-war", _race),
     y.RACE_WAW: ("race-waw", _race),
     y.WAIT_STATES: ("wait-states", _wait_states),
     y.UNDEFINED_REGISTER: ("undefined-register", _undefined_register),
