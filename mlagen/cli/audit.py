@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--threads", type=COUNT, default=0, help="Threads of a workgroup, where the code does not say."
 )
 @click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
-@click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
+@click.option("--jobs", default=1, show_default=True, help="Files audited side by side.")
 @click.option(
     "--launch",
     "launch_path",
@@ -146,24 +146,26 @@ def command(
             return
         audit_files(paths, asked, advice, jobs, shown, demand, as_json)
         return
-    if len(paths) > 1:
-        raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
+    if len(ptx) < len(paths):
+        raise ConfigError(
+            f"{len(ptx)} of {len(paths)} files are PTX", hint="audit code objects and PTX apart"
+        )
     _refuse(
         {"--kernel": kernel, "--advice": advice, "--limit": limit, "--lds": lds is not None},
         "PTX file",
         "its entries are all audited" if lds is None else "--smem BYTES is PTX's",
     )
-    from mlagen.cli.audit_ptx import audit_file, given_of, launched
-    from mlagen.cli.audit_ptx import mutate_file as mutate_ptx
+    from mlagen.cli import audit_ptx
 
-    given = given_of(paths[0], boxes, smem, threads, trips, cluster, manifest)
-    if launch is not None:
-        given = launched(paths[0], given, launch)
-    if mutated:
-        mutate_ptx(paths[0], files[0], given, sample, seed, as_json)
-        return
     most = SECONDS if max_seconds is None else max_seconds
-    audit_file(paths[0], files[0], given, most, shown, demand, as_json)
+    wanted = audit_ptx.Asked(boxes, smem, threads, trips, cluster, manifest, most, launch)
+    if mutated:
+        if len(paths) > 1:
+            raise ConfigError(f"--mutate takes one PTX file, not {len(paths)}")
+        audit_ptx.mutate_file(paths[0], files[0], wanted.given(paths[0]), sample, seed, as_json)
+        return
+    named = list(zip(paths, files, strict=True))
+    audit_ptx.audit_files(named, wanted, jobs, shown, demand, as_json)
 
 
 def launch_file(path: str | None) -> LaunchFile | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ import msgspec
 
 from mlagen.cli.progress import ProgressBar, progress_bar
 from mlagen.cli.report import print_facts, print_table, say
-from mlagen.cli.weighing import Demand
+from mlagen.cli.side_by_side import side_by_side
+from mlagen.cli.weighing import Demand, line_of
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError, UnprovedError
 from mlagen.names import short_name
-from mlagen.processes import working
 from mlagen.severity import (
     ADVICE,
     ERROR,
@@ -209,15 +208,7 @@ def _audited(
                 done = _audit(one, _watch(progress))
             yield done
         return
-    with (
-        ProcessPoolExecutor(min(jobs, len(work))) as pool,
-        progress_bar("auditing files") as progress,
-        working(pool, _audit, work) as futures,
-    ):
-        for number, future in enumerate(futures):
-            yield future.result()
-            if progress:
-                progress(number + 1, len(work))
+    yield from side_by_side(_audit, work, jobs, "auditing files")
 
 
 def _watch(progress: ProgressBar | None) -> Watch | None:
@@ -313,16 +304,8 @@ def _covered(audit: KernelAudit) -> str:
 
 
 def _print_line(file: str, audit: KernelAudit) -> None:
-    rules: Counter[str] = Counter(f.rule for f in audit.errors)
-    nothing = "no error" if of(audit.findings, LETTER) else "clean"
-    if audit.unchecked or of(audit.findings, UNPROVED):
-        nothing = "nothing found, not all covered"
-    told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""
-    others = Counter(finding.severity for finding in audit.findings)
-    less = "".join(f"{others[severity]} {severity}, " for severity in (UNPROVED, LETTER, ADVICE)
-                   if others[severity] or severity == ADVICE)  # fmt: skip
-    say(f"{file}: {told}; {less}{len(audit.unchecked)} unchecked{limit}", verdict=True)
+    say(line_of(file, audit.findings, len(audit.unchecked), limit), verdict=True)
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:

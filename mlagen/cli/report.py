@@ -17,14 +17,15 @@ _GAP = 2  # between columns
 _NARROWEST = 10  # that a column of several words may be
 
 
-def print_json(schema: str, report: Any, *, version: int = 1) -> None:
-    """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
+def print_json(schema: str, report: Any, *, version: int = 1, a_line: bool = False) -> None:
+    """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass.
+    `a_line`: on one line, as one of several."""
     fields = {"schema": f"mlagen.{schema}/{version}", **msgspec.to_builtins(report)}
     try:
         encoded = msgspec.json.encode(fields)
     except UnicodeEncodeError:  # a file's name that is no UTF-8
         encoded = msgspec.json.encode(_spelled(fields))
-    click.echo(msgspec.json.format(encoded, indent=2))
+    click.echo(encoded if a_line else msgspec.json.format(encoded, indent=2))
 
 
 def _spelled(value: Any) -> Any:

@@ -3,15 +3,16 @@ it could not show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
 from mlagen.errors import UnprovedError
-from mlagen.severity import ERROR, LETTER, Severity
+from mlagen.severity import ADVICE, ERROR, LETTER, UNPROVED, Severity, of
 
 fail_on_option = click.option(
     "--fail-on",
@@ -44,6 +45,32 @@ class Demand:
                 f"{unchecked} unchecked",
                 hint="without --strict this ends with exit code 0",
             )
+
+
+class Told(Protocol):
+    """A finding of either audit."""
+
+    @property
+    def rule(self) -> str:
+        """What it breaks."""
+
+    @property
+    def severity(self) -> Severity:
+        """How much it weighs."""
+
+
+def line_of(file: str, findings: Sequence[Told], unchecked: int, more: str = "") -> str:
+    """A file's audit in a line: errors by rule, and how many of the rest. "clean" only where
+    nothing is left open."""
+    rules = Counter(finding.rule for finding in of(findings, ERROR))
+    others = Counter(finding.severity for finding in findings)
+    nothing = "no error" if others[LETTER] else "clean"
+    if unchecked or others[UNPROVED]:
+        nothing = "nothing found, not all covered"
+    told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
+    less = [f"{others[severity]} {severity}" for severity in (UNPROVED, LETTER, ADVICE)
+            if others[severity] or severity == ADVICE]  # fmt: skip
+    return f"{file}: {told}; {', '.join(less)}, {unchecked} unchecked{more}"
 
 
 def demand_options(function: Callable[..., Any]) -> Callable[..., Any]:
