@@ -19,6 +19,7 @@ from mlagen.ptx import Instruction, Kind
 UNIT = 16
 _PATHS = ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ())
 _TRIPS = 8
+_LONG = 20_000  # steps of a path, after which no more are followed than it takes
 _MOST = 24  # paths that are searched for what a box brings
 
 
@@ -74,16 +75,22 @@ def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation]
     """What phases expect, on a few paths that some parameters take."""
     seen = Seen()
     found: dict[tuple[int, tuple[str, ...], int], _Equation] = {}
+    asked = len(_PATHS[0]) + 1  # decisions of the path before
     for prefix in _PATHS:
+        if len(prefix) >= asked:
+            continue  # it is that path
         before = len(seen.equations)
         cta = Cta.begin(program, replace(setting, solve=True), Path(prefix, _TRIPS), seen)
         try:
             cta.run()
         except Stuck:
             break
+        asked = len(cta.state.path.taken)
         if not cta.state.path.possible():
             del seen.equations[before:]
         if not _copies(program) or (seen.targets and not _open(setting, seen)):
+            break
+        if cta.state.steps > _LONG and not _wants_more(program, setting, seen):
             break
     if _wants_more(program, setting, seen):
         _search(program, replace(setting, solve=True), seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from mlagen.audit.ptx.source import Beside
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ptx import Entry, Instruction, Kind, Module, read_ptx, wellformed
 from mlagen.ptx.effects import read
+from mlagen.severity import ERROR, of
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
 DEFAULT_THREADS = 128
+_CLUSTERS = (1, 2)  # blocks, where nobody tells them
 MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not portable
 _MODELLED = ("sm_90", "sm_90a")
 # Of an entry whose paths are not followed: what is looked at, and what is not.
@@ -128,11 +130,16 @@ class _Audit:
         self.evidence: Evidence | None = None
         self.threads = 0
         self.program: EntryProgram | None = None
+        self.told_cluster = False  # somebody says its blocks
+        self.guess = ""  # what the paths that are followed rest on
+        self.certain: dict[tuple[object, ...], Finding] = {}  # what was found without it
 
     def ended(self, why: str) -> EntryReport:
         """What is known of an entry whose audit could not go on."""
         self.evidence = None
         self.facts["paths"] = self.notes.paths
+        if self.guess:
+            self._rest(set())
         told = f"the audit ended before it had followed all of this kernel: it met {why}"
         left = told_unreached(self.program, self.notes.reached) if self.program else ""
         if not self.notes.paths:
@@ -163,17 +170,64 @@ class _Audit:
         protocol = any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds)
         if setting.shared_bytes > resources.FOLLOWED:
             self.notes.unfollow(f"no block has {setting.shared_bytes} bytes of shared memory")
-        elif protocol or self.wants_evidence:
-            if not (self.first and self.notes.wrong):
-                setting = solve(program, setting, self.notes)
-                self.facts["boxes"] = dict(setting.boxes)
-            if not (self.first and self.notes.wrong):
-                self._paths(program, setting, spare)
-                if not (self.notes.paths or self.notes.wrong):
-                    self.notes.unfollow("none was followed to its end")
-        else:
+        elif not (protocol or self.wants_evidence):
             self.notes.idle = True
+        elif not self.told_cluster and _reaches_another(self.entry):
+            self._with_a_cluster(program, setting, spare)
+        else:
+            self._follow(program, setting, spare, first=self.first)
         return self._told()
+
+    def _follow(
+        self, program: EntryProgram, setting: Setting, spare: list[Instruction], *, first: bool
+    ) -> None:
+        """Follows the paths; `first`: one with an error is enough."""
+        if not (first and self.notes.wrong):
+            setting = solve(program, setting, self.notes)
+            self.facts["boxes"] = dict(setting.boxes)
+        if not (first and self.notes.wrong):
+            self._paths(program, setting, spare, first)
+            if not (self.notes.paths or self.notes.wrong):
+                self.notes.unfollow("none was followed to its end")
+
+    def _with_a_cluster(
+        self, program: EntryProgram, setting: Setting, spare: list[Instruction]
+    ) -> None:
+        """Follows the paths with as many blocks as make a kernel without an error, which nobody
+        told: the kernel was written for some number. With each of them wrong, it is wrong."""
+        told, self.certain = self.notes, dict(self.notes.found)
+
+        def follow(blocks: int, first: bool) -> Notes:
+            self.notes = told.copy()
+            self.guess = _guess(blocks)
+            self.facts["cluster"] = blocks
+            self.notes.assume(self.guess)
+            self._follow(program, replace(setting, blocks=blocks), spare, first=first)
+            return self.notes
+
+        if told.wrong and self.first:
+            return
+        for blocks in _CLUSTERS:
+            if self.first or not follow(blocks, True).wrong:
+                break
+        if self.notes.wrong or self.first:
+            tried = {blocks: follow(blocks, self.first) for blocks in _CLUSTERS}
+            wrong = {blocks: _places(of(notes.found.values(), ERROR))
+                     for blocks, notes in tried.items()}  # fmt: skip
+            blocks = min(wrong, key=lambda one: len(wrong[one]))
+            self.notes, self.facts["cluster"], self.guess = tried[blocks], blocks, _guess(blocks)
+            if wrong[blocks]:
+                always = set.intersection(*wrong.values())
+                self._rest(always or wrong[blocks])
+        self.guess = ""
+
+    def _rest(self, always: set[tuple[str, int]]) -> None:
+        """Errors that were not found without the guess rest on it, but those at the rules and
+        lines of `always`."""
+        for key, finding in self.notes.found.items():
+            rests = key not in self.certain and (finding.rule, finding.line) not in always
+            if rests and finding.severity == ERROR:
+                self.notes.found[key] = finding.resting_on(self.guess)
 
     def _told(self) -> EntryReport:
         findings = [
@@ -245,20 +299,17 @@ class _Audit:
         said = math.prod(entry.cluster) if entry.cluster else entry.max_cluster_rank
         told = self.given.cluster or math.prod(launch.cluster or ()) * bool(launch.cluster)
         blocks = told or said or 1
-        known = told or launch.grid
-        if blocks == 1 and not known and any(map(_of_a_cluster, entry.instructions)):
-            blocks = 2
-            self.notes.assume(
-                "the CTA cluster was taken to have 2 blocks (--cluster or --launch tells)"
-            )
+        self.told_cluster = bool(told or launch.grid or said)
         if blocks > MAX_CLUSTER:
             raise ConfigError(f"a CTA cluster of {blocks} blocks; it has up to {MAX_CLUSTER}")
         if blocks > 1:
             self.facts["cluster"] = blocks
         return blocks
 
-    def _paths(self, program: EntryProgram, setting: Setting, spare: list[Instruction]) -> None:
-        found = self._explored(program, setting)
+    def _paths(
+        self, program: EntryProgram, setting: Setting, spare: list[Instruction], first: bool
+    ) -> None:
+        found = self._explored(program, setting, first)
         self.facts["paths"] = found.runs
         if found.truncated:
             self.facts["rounds"] = found.rounds
@@ -274,19 +325,15 @@ class _Audit:
                 unreached=frozenset(unreached(program, seen.reached)),
             )
 
-    def _explored(self, program: EntryProgram, setting: Setting) -> Explored:
+    def _explored(self, program: EntryProgram, setting: Setting, first: bool) -> Explored:
         """All paths. Warps in step tell no more than a warpgroup at once: where only some of them
         told others what it did, findings are those that are left with each warp by itself."""
-        told = replace(
-            self.notes, found=dict(self.notes.found), unchecked=dict(self.notes.unchecked)
-        )
-        found = explore(program, setting, self.given.trips, self.notes, first=self.first)
+        told = self.notes.copy()
+        found = explore(program, setting, self.given.trips, self.notes, first=first)
         if len(self.notes.found) == len(told.found) or not found.seen.in_parts:
             return found
         self.notes = replace(told, reached=self.notes.reached)
-        return explore(
-            program.warp_by_warp(), setting, self.given.trips, self.notes, first=self.first
-        )
+        return explore(program.warp_by_warp(), setting, self.given.trips, self.notes, first=first)
 
 
 def check_launch(entry: Entry, launch: Launch, threads: int, cluster: int) -> None:
@@ -316,9 +363,18 @@ def check_launch(entry: Entry, launch: Launch, threads: int, cluster: int) -> No
             )
 
 
-def _of_a_cluster(instruction: Instruction) -> bool:
-    """Whether an instruction reaches another block."""
-    return instruction.name == "mapa" or "multicast::cluster" in instruction.parts
+def _reaches_another(entry: Entry) -> bool:
+    """Whether a kernel reaches into another block of its cluster."""
+    return any(i.name == "mapa" or "multicast::cluster" in i.parts for i in entry.instructions)
+
+
+def _guess(blocks: int) -> str:
+    told = f"{blocks} block{'s' * (blocks != 1)}"
+    return f"the CTA cluster was taken to have {told} (--cluster or --launch tells)"
+
+
+def _places(findings: Iterable[Finding]) -> set[tuple[str, int]]:
+    return {(finding.rule, finding.line) for finding in findings}
 
 
 def _wants_shape(entry: Entry) -> bool:

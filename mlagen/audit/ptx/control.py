@@ -33,6 +33,7 @@ from mlagen.ptx import Instruction, Memory, Vector
 from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
+_WORD = 4  # bytes
 _DATA = frozenset(("atom", "call", "createpolicy", "activemask", "isspacep"))
 
 
@@ -175,12 +176,15 @@ def _parameters(
         if name[0] != "parameter" or factor != 1 or not isinstance(found.constant, int):
             return [UNKNOWN] * count
         base, offset = name[1], found.constant
-    places = [offset + i * size for i in range(count)]
+    places = range(offset, offset + count * size, size)
+    names = [("param", base, *([at] if at else [])) for at in places]
+    if size == _WORD:
+        state.program.words.update(names)
     begin, launch = state.program.places[base], state.setting.launch
     numbers = [launch.number(begin + at, size, signed=signed) for at in places]
     return [
-        operands.unknown(state, "param", base, *([at] if at else [])) if number is None else number
-        for at, number in zip(places, numbers, strict=True)
+        operands.unknown(state, *name) if number is None else number
+        for name, number in zip(names, numbers, strict=True)
     ]
 
 

@@ -35,7 +35,7 @@ from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
 
-MAX_STEPS = 200_000  # of one path; the longest seen takes 100 333
+MAX_STEPS = 200_000  # of a block, on one path; the longest seen takes 100 333
 
 # Warp-wide instructions: all lanes of the warp must come to the same one.
 _WARP_WIDE = {
@@ -111,6 +111,7 @@ class Cta:
         if not program.handlers:
             program.handlers = tuple(map(_handlers, program.graph.kinds))
         state = State(program, setting, path, seen)
+        path.blocks = setting.blocks
         unit, stride = program.unit, setting.stride
         if setting.blocks > 1:
             start = program.entry.instructions[0]
@@ -170,7 +171,7 @@ class Cta:
     def _step(self, agent: Agent) -> None:
         state, program = self.state, self.state.program
         state.steps += 1
-        if state.steps > MAX_STEPS:
+        if state.steps > MAX_STEPS * state.setting.blocks:
             raise Stuck
         first, pc = agent.pc, program.next[agent.pc]
         kind = program.graph.kinds[pc] if pc < program.graph.end else None

@@ -13,14 +13,19 @@ from mlagen.audit.ptx.report import Notes
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Term
 from mlagen.ptx import Kind
-from mlagen.severity import any_error
+from mlagen.severity import ERROR, any_error
 
 MAX_RUNS = 400
 _ROUNDS = 4  # of a loop of unknown length, at least
 _MOST_ROUNDS = 24  # where code after a loop is not reached with fewer
-_PILOT = (False,) * 8  # a long path: meets most of what can go wrong, and the ring's slots
-_PILOT_TRIPS = 10
+# A long path meets most of what can go wrong, and the ring's slots: decisions and rounds, ever more
+# of them, but where the one before was long already (rounds that the text tells, in others).
+_PILOTS = ((1, 2), (3, 4), (8, 10))
+_LONG = 30_000  # steps of a block
 _MASK = (1 << 64) - 1
+# Nobody launches a kernel for nothing, and kernels need not end then.
+_HANGS = ("deadlock", "mbarrier-arrivals", "mbarrier-transaction")
+_EMPTY = "the kernel is launched with a parameter of 0"
 
 
 @dataclass(slots=True)
@@ -61,11 +66,12 @@ def explore(
     found = Explored()
     settings = [replace(setting, late=late, reverse=late) for late in (False, True)]
     for one in settings[: 2 if first else 1]:
-        _Walk(program, one, notes, found, first).pilot()
+        shortened = _Walk(program, one, notes, found, first).pilot()
         if (first and notes.wrong) or not found.complete:
             found.gaps(notes)
             return found
-    found.rounds = max(trips or _rounds(found.seen), 1)
+    found.rounds = max(trips or shortened or _rounds(found.seen), 1)
+    trips = trips or shortened
     reached = -1
     while True:
         walk = Explored(seen=found.seen, rounds=found.rounds)
@@ -141,11 +147,15 @@ class _Walk:
     found: Explored
     first: bool
 
-    def pilot(self) -> None:
-        """One long path."""
-        cta = self._begin(Path(_PILOT, _PILOT_TRIPS))
-        self._finish(cta)
+    def pilot(self) -> int:
+        """One long path. The rounds that paths may have so as not to be too long; 0: any."""
+        for decisions, trips in _PILOTS:
+            cta = self._begin(Path((False,) * decisions, trips))
+            self._finish(cta)
+            if cta.state.steps > _LONG * self.setting.blocks:
+                break
         self._leaf(cta.state)
+        return 0 if trips == _PILOTS[-1][1] else trips
 
     def run(self) -> None:
         """All paths."""
@@ -214,8 +224,16 @@ class _Walk:
         values = path.witnesses() or [path.witness or {}]  # found before it was narrowed
         for run, value in self._resolved(state, values):
             self._take(run)
+            hangs = any(f.rule in _HANGS and f.severity == ERROR for f in run.findings)
+            empty = hangs and self._is_empty(path)
             for finding in run.findings:
+                if empty and finding.rule in _HANGS and finding.severity == ERROR:
+                    finding = finding.resting_on(_EMPTY)
                 self.notes.add(replace(finding, when=told(value)))
+
+    def _is_empty(self, path: Path) -> bool:
+        """Whether a path is taken only where a parameter is 0 that is a number, not a pointer."""
+        return not path.found(dict.fromkeys(self.program.words, 1))
 
     def _resolved(
         self, state: State, values: list[dict[Term, int]]
@@ -226,7 +244,7 @@ class _Walk:
             return
         for value in values:
             fixed = named_again(value)
-            cta = self._begin(Path((), self.found.rounds or _PILOT_TRIPS, fixed=fixed))
+            cta = self._begin(Path((), self.found.rounds or _PILOTS[-1][1], fixed=fixed))
             self._finish(cta)
             self.found.runs += 1
             yield cta.state, value

@@ -122,6 +122,7 @@ def mutate(
         same_launch = replace(
             given,
             boxes={**given.boxes, **report.facts.get("boxes", {})},
+            cluster=report.facts.get("cluster", given.cluster),
             trips=report.facts.get("rounds", given.trips),
         )
         mutants.append(_judged(text, alone, same_launch, report, change))

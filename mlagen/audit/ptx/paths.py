@@ -61,6 +61,7 @@ class Path:
     guesses: dict[int, int] = field(default_factory=dict)  # data-dependent branches, per pc
     # Values of unknowns; with them given, addresses and lanes are known that were not before.
     fixed: Mapping[Term, int] = field(default_factory=dict)
+    blocks: int = 1  # of a CTA cluster
     unresolved: bool = False  # something was left open that `fixed` could tell
     partly_loaded: bool = False  # some lanes have data, and others not
     bounds: Mapping[Term, int] = field(default_factory=dict)  # of unknowns: what they do not reach
@@ -214,15 +215,21 @@ class Path:
             number = _sum(terms, arrays)
             if number is not None and not interval.holds(int(number[0])):
                 return False
-        return bool(_divisible(self.intervals, arrays).all())
+        return bool((_divisible(self.intervals, arrays) & _launched(arrays, self.blocks)).all())
 
     def witnesses(self) -> list[dict[Term, int]]:
         """Values of the unknowns that take this path: small ones, and large ones where they
         differ. Empty: none were found."""
+        return self.found({})
+
+    def found(self, least: Mapping[Term, int]) -> list[dict[Term, int]]:
+        """As `witnesses`, and those of `least` no smaller."""
         variables = sorted({v for terms in self.intervals for v in _variables(terms)}, key=repr)
         if not variables:
             return [{}]
         for values in _candidates(variables, self.intervals):
+            values |= {v: np.maximum(values[v], low) for v, low in least.items() if v in values}
+            _fit_the_grid(values, self.blocks)
             good = _divisible(self.intervals, values)
             for name in self.bounds.keys() & values.keys():
                 good &= values[name] < self.bounds[name]
@@ -309,6 +316,28 @@ def _divisible(intervals: Mapping[Terms, _Interval], values: dict[Term, Lanes]) 
         number = _sum(own, values)
         if number is not None:
             good &= number + constant != 0
+    return good
+
+
+def _fit_the_grid(values: dict[Term, Lanes], blocks: int) -> None:
+    """Makes a grid's size one that has the block, or the cluster, whose number is tried."""
+    for axis in "xyz":
+        size = ("special", f"nctaid.{axis}")
+        together = blocks if axis == "x" else 1
+        numbers = ("special", f"{'clusterid' if together > 1 else 'ctaid'}.{axis}")
+        if size in values:
+            values[size] = together * (values.get(numbers, 0) + np.maximum(values[size], 1))
+
+
+def _launched(values: dict[Term, Lanes], blocks: int) -> Any:
+    """Whether a grid has the blocks whose numbers are given."""
+    good = np.ones(next((v.size for v in values.values()), 1), bool)
+    for axis in "xyz":
+        size = values.get(("special", f"nctaid.{axis}"))
+        together = blocks if axis == "x" else 1
+        numbers = ("special", f"{'clusterid' if together > 1 else 'ctaid'}.{axis}")
+        if size is not None:
+            good &= (size % together == 0) & (size > together * values.get(numbers, 0))
     return good
 
 

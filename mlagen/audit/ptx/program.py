@@ -113,6 +113,7 @@ class EntryProgram:
         self.routes = Routes(self.graph)
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.places = entry.parameter_places
+        self.words: set[Term] = set()  # fields of parameters that are loaded as 32-bit numbers
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
         self.unit = LANES * WARPS if self._in_step() else LANES
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)

@@ -189,6 +189,10 @@ class Notes:
         if rank(finding.severity) < rank(known.severity):
             self.found[key] = finding
 
+    def copy(self) -> Notes:
+        """The same, to be continued in another way."""
+        return replace(self, found=dict(self.found), unchecked=dict(self.unchecked))
+
     def assume(self, guess: str, instruction: Instruction | None = None) -> None:
         """Something that had to be guessed, though no rule is broken by it so far: at an
         instruction, or for the whole kernel. `guess`: see mlagen.severity."""

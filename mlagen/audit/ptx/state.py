@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
@@ -13,6 +13,7 @@ from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
 from mlagen.ptx import Instruction
+from mlagen.severity import LETTER
 
 # What the later of two accesses does, how the earlier one stands to it, and what would order them.
 _CLASHES = {
@@ -128,22 +129,17 @@ class State:
         other: Instruction | None = None,
         needs: str = "",
         guess: str = "",
+        lightly: bool = False,
     ) -> None:
-        """Notes a finding of this path. `guess`: what it rests on; see mlagen.severity."""
-        if not self.setting.solve:
-            name, who = self.program.entry.name, agent.who if agent else ""
-            self.findings.append(
-                Finding.at(
-                    rule,
-                    name,
-                    instruction,
-                    message,
-                    other=other,
-                    needs=needs,
-                    who=who,
-                    guess=guess,
-                )
-            )
+        """Notes a finding of this path. `guess`: what it rests on; see mlagen.severity. `lightly`:
+        hardware is known to order it."""
+        if self.setting.solve:
+            return
+        name, who = self.program.entry.name, agent.who if agent else ""
+        found = Finding.at(
+            rule, name, instruction, message, other=other, needs=needs, who=who, guess=guess
+        )
+        self.findings.append(replace(found, severity=LETTER) if lightly else found)
 
     def tell_clashes(
         self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
@@ -156,8 +152,12 @@ class State:
             if clash.kind == "smem-load-release" and earlier.released:
                 line = earlier.released.line
                 told += f": line {line} releases it before a value of that load is used"
+            # A load that a wait for wgmma followed has read long ago: kernels rely on it.
+            lightly = clash.kind == "smem-load-release" and earlier.long_ago
             other = earlier.instruction
-            self.tell(clash.kind, agent, instruction, told, other=other, needs=needs)
+            self.tell(
+                clash.kind, agent, instruction, told, other=other, needs=needs, lightly=lightly
+            )
 
     def settle(self, sink: Sink) -> tuple[int, int]:
         """What whoever waits learns: (over, fenced)."""

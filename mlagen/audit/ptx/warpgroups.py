@@ -101,6 +101,9 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
         assert settled is not None
         agent.learn(settled[0] | group[at].event.bit, settled[1])
     agent.forget()
+    if done:
+        for event in agent.loads.values():
+            event.long_ago |= event.released is None
     agent.wgmma_groups = agent.wgmma_groups[count:]
     agent.pc = instruction.index + 1
 
