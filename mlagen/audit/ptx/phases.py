@@ -20,6 +20,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 # PTX ISA 9.0, mbarrier: "Valid Range of mbarrier object's expected arrival count 1 .. 2^20 - 1".
 MAX_COUNT = SM_90A.mbarrier_arrivals_max
 _SIZE = 8  # bytes of an mbarrier
+_ARRIVAL = "the arrival"
 
 
 def mbarriers(
@@ -133,6 +134,7 @@ def arrive(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
         state.lose(instruction, "count or bytes of the arrival are not known")
         count = count if isinstance(count, int) else 1
         expects = expects if isinstance(expects, int) else 0
+    begun = len(state.events)
     for bar, subset in mbarriers(state, agent, instruction, given[0], lanes):
         if token:
             agent.registers[token] = bar.phase & 1
@@ -143,6 +145,11 @@ def arrive(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
         if "arrive_drop" in instruction.parts:
             bar.count = max(bar.count - len(subset), 0)
         _arrivals(state, agent, instruction, bar, count * len(subset), threads)
+    together = [event for event in state.events[begun:] if event.what == _ARRIVAL]
+    if len(together) > 1:
+        all_of_it = sum(event.bit for event in together)
+        for event in together:
+            event.together = all_of_it
 
 
 def _arrivals(
@@ -156,7 +163,7 @@ def _arrivals(
     pass_on: bool = True,
 ) -> None:
     """`number` arrivals; those beyond a phase's count go to the next one."""
-    event = state.event(instruction, "the arrival", threads)
+    event = state.event(instruction, _ARRIVAL, threads)
     if pass_on:
         agent.tells(instruction)
         agent.release(bar.sink, threads)
@@ -181,6 +188,7 @@ def _arrivals(
         state.seen.arrived.add(instruction.line)
         bar.arrivals.append(instruction)
         bar.came |= event.bit
+        bar.sink.done[event.number] = threads
         try_complete(state, bar)
 
 
@@ -196,8 +204,14 @@ def _ordered(
     if knows.over >> bar.completion.number & 1:
         return
     others = bar.made_of & ~_did(state, agent, threads)
-    if others and not others & ~knows.over:
+    unknown = others & ~knows.over
+    if others and not unknown:
         return
+    # One instruction of a warp arrives at the mbarriers of several blocks: nobody has seen that it
+    # does so with time between, though nothing but that tells of one by the other.
+    nearly = bool(others) and all(
+        event.together & knows.over for event in state.events if unknown >> event.number & 1
+    )
     state.tell(
         "mbarrier-order",
         agent,
@@ -206,6 +220,7 @@ def _ordered(
         " nothing tells this thread that it has completed",
         other=bar.completion.instruction,
         needs=f"a wait between; {bar.count} arrivals complete a phase",
+        lightly=nearly,
     )
 
 

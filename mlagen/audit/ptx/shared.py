@@ -30,6 +30,7 @@ class Event:
     generic: bool = False  # ordinary proxy: asynchronous accesses see it only after a fence
     by: int = 0  # the threads (a bit set) whose group an asynchronous copy is in
     released: Instruction | None = None  # of a load: the first release before its value was used
+    together: int = 0  # of an arrival: those (a set) of other lanes by the same instruction
     long_ago: bool = False  # of a load: its threads have waited for wgmma since
 
     @property
