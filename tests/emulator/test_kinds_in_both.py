@@ -298,3 +298,30 @@ def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_in_both()
         out = np.zeros(128, np.uint32)
         _, result = execute(text, np.arange(1024, dtype=np.uint32), out, waves=2, lds=512)
         assert {f.severity for f in result.findings if f.kind == "race-war"} == {severity}
+
+
+# ---- wait states ------------------------------------------------------------------------------
+
+
+def test_what_the_busy_matrix_pipe_holds_back_is_by_the_letter_in_both():
+    """8 passes each: the third waits 16, so that what follows it is late enough for the first."""
+    product = "v_mfma_f32_32x32x16_bf16 v[{}], v[0:3], v[4:7], 0"
+    first, second, third = (product.format(d) for d in ("16:31", "32:47", "48:63"))
+    other = "v_mfma_f32_32x32x8bf16_1k v[16:31], v[0:1], v[4:5], v[16:31]"
+    zeros = "\n".join(f"  v_mov_b32 v{i}, 0" for i in (*range(8), *range(32, 36)))
+    for between, use, severity in (
+        ([second, third], "v_add_f32 v8, v16, v16", LETTER),
+        ([second], "v_add_f32 v8, v16, v16", ERROR),
+        ([], other, LETTER),  # the accumulator, whole
+        ([], "v_mfma_f32_32x32x16_bf16 v[64:79], v[0:3], v[4:7], v[20:35]", ERROR),
+    ):
+        body = "\n  ".join([zeros, "s_nop 4", "v_mov_b32 v32, 0", "s_nop 4", first, *between, use])
+        body += "\n  s_nop 15\n  s_nop 15\n"
+        body = body.replace(
+            "v_mov_b32 v32, 0", "\n".join(f"v_mov_b32 v{i}, 0" for i in range(32, 36))
+        )
+        told = [f for f in audited(body, vgprs=96) if f.rule == "wait-states"]
+        assert {f.severity for f in told} == {severity}, (use, told)
+        _, result = execute(body, vgprs=96)
+        told = [f for f in result.findings if f.kind == "wait-states"]
+        assert {f.severity for f in told} == {severity}, (use, told)

@@ -36,8 +36,8 @@ class Recent:
 @dataclass(frozen=True, slots=True)
 class TooClose:
     """`need` wait states must lie between `producer` and `consumer` (indices); `have` do on the
-    worst path. `pair`: the classes that the rule speaks of. `held_back`: the consumer waits for the
-    matrix pipe, which other matrix instructions between the two keep busy for long enough."""
+    worst path. `pair`: the classes that the rule speaks of. `held_back`: one of them waits for the
+    matrix pipe for long enough, as matrix instructions between the two keep it busy."""
 
     producer: int
     consumer: int
@@ -155,8 +155,8 @@ def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
         nonlocal worst
         need = REQUIRED.get((made, used), 0)
         if need > recent.passed:
-            held_back = recent.between and is_matrix(consumer.ins)
-            held_back &= max(recent.spent, recent.busy) >= need
+            spent = max(recent.spent, recent.busy if is_matrix(consumer.ins) else 0)
+            held_back = recent.between and spent >= need
             close = TooClose(
                 producer.index, consumer.index, mask, need, recent.passed, (made, used), held_back
             )

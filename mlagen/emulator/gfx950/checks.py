@@ -41,6 +41,25 @@ def needed_states(context: int, producer: int, consumer: int) -> int:
 
 
 @compiled
+def report_states(
+    context: int, wave: int, row: int, writer: int, register: int, need: int, have: int
+) -> None:
+    """Wait states are missing after a write. The matrix pipe takes one instruction at a time: what
+    it held back between the two counts as well (see docs/audit.md)."""
+    found = report(context, y.WAIT_STATES, row, writer, wave, register, need, have)
+    if found == 0 or load_i64(program_row(context, writer), y.P_PASSES) == 0:
+        return
+    control = wave_base(context, wave)
+    then = load_i64(load_i64(context, y.C_WHELD), register_slot(wave, register))
+    held = load_i64(control, y.W_HELD)
+    if load_i64(program_row(context, row), y.P_PASSES):
+        held = max(held, load_i64(control, y.W_FREE) - load_i64(control, y.W_CLOCK))
+    between = load_i64(control, y.W_MATRICES) - (then & 0xFFFFFF)
+    if between > 0 and have + held - (then >> 24) >= need:
+        store_i64(found, y.F_HELD, 1)
+
+
+@compiled
 def examine_read(
     context: int,
     wave: int,
@@ -83,7 +102,7 @@ def examine_read(
             inside = register >= base and register < base + load_i64(p, y.P_AUX)
             if same and inside and load_i64(q, y.P_DST) == base:
                 return
-        report(context, y.WAIT_STATES, row, writer, wave, register, need, have)
+        report_states(context, wave, row, writer, register, need, have)
 
 
 @compiled
@@ -104,7 +123,10 @@ def examine_write(
         have = clock - (info >> 8) - 1
         if have < need:
             other = load_i64(load_i64(context, y.C_RPC if read else y.C_WPC), index)
-            report(context, y.WAIT_STATES, row, other, wave, register, need, have)
+            if read:
+                report(context, y.WAIT_STATES, row, other, wave, register, need, have)
+            else:
+                report_states(context, wave, row, other, register, need, have)
 
 
 @compiled
@@ -140,6 +162,9 @@ def check_registers(context: int, wave: int, row: int, p: int) -> None:
                 examine_write(context, wave, row, register, consumer, clock, queue)
     if load_i64(p, y.P_FORBIDS):
         note_forbidding_reads(context, wave, row, p, clock)
+    passes = load_i64(p, y.P_PASSES)
+    if passes:
+        note_pipe(context, wave, p, clock, passes)
     longest = load_i64(context, y.C_LONGEST)
     defined = load_i64(context, y.C_DEFINED) + wave * (8 * y.REGISTERS)
     info = load_i64(context, y.C_WINFO) + wave * (8 * y.REGISTERS)
@@ -162,6 +187,21 @@ def check_registers(context: int, wave: int, row: int, p: int) -> None:
             store_i64(wuntil, register, write_end)
             store_i64(info, register, clock << 8 | producer)
             store_i64(places, register, row)
+
+
+@compiled
+def note_pipe(context: int, wave: int, p: int, clock: int, passes: int) -> None:
+    """A matrix instruction waits for the pipe, and takes it."""
+    control = wave_base(context, wave)
+    held = max(load_i64(control, y.W_HELD), load_i64(control, y.W_FREE) - clock)
+    count = (load_i64(control, y.W_MATRICES) + 1) & 0xFFFFFF
+    store_i64(control, y.W_HELD, held)
+    store_i64(control, y.W_FREE, clock + held + passes)
+    store_i64(control, y.W_MATRICES, count)
+    since = load_i64(context, y.C_WHELD)
+    first = load_i64(p, y.P_WRITE)
+    for register in range(first, first + load_i64(p, y.P_WRITE + 1)):
+        store_i64(since, register_slot(wave, register), held << 24 | count)
 
 
 @compiled

@@ -69,6 +69,7 @@ C_EXECUTED: Final = 45
 C_CLAMP_NAN: Final = 47  # DX10_CLAMP: clamping a NaN gives 0
 C_FP8_CLAMP: Final = 48  # FP16_OVFL: fp8 conversions saturate
 C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
+C_WHELD: Final = 62  # W_HELD << 24 | W_MATRICES when a matrix instruction wrote it
 C_FAULT: Final = 52  # program row at which a run had to stop
 C_VGPRS: Final = 54
 C_EPOCH_OP: Final = 51  # the first operation after the last barrier
@@ -91,7 +92,10 @@ W_MARK: Final = 10  # vm and DS queues: next sequence number at the last barrier
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
 W_PATH: Final = 15  # stands for the barriers that it passed, in order
 W_ALIKE: Final = 16  # waves that had passed the same ones at its last barrier, a bit each
-W_SIZE: Final = 18
+W_HELD: Final = 18  # wait states by which the matrix pipe held instructions back so far
+W_FREE: Final = 19  # the clock, with those, at which the matrix pipe is free
+W_MATRICES: Final = 20  # matrix instructions so far
+W_SIZE: Final = 21
 RUNNING, WAITING, ENDED = range(3)
 
 # Queues of a wave.
@@ -148,7 +152,8 @@ P_EXACT: Final = 68  # identity of a matrix opcode, for exact accumulator chaini
 P_QUEUE: Final = 69  # queue its results come back on, -1 for none
 P_ALL_LANES: Final = 70  # 1: reads and writes all lanes whatever EXEC holds
 P_FORBIDS: Final = 71  # 1: some read forbids overwriting its register for a while
-P_SIZE: Final = 72
+P_PASSES: Final = 72  # of a matrix instruction, else 0
+P_SIZE: Final = 73
 
 # Source kinds.
 S_NONE, S_VECTOR, S_SCALAR, S_CONST = range(4)
@@ -187,7 +192,8 @@ F_B: Final = 6
 F_C: Final = 7
 F_COUNT: Final = 8
 F_WORKGROUP: Final = 9
-F_SIZE: Final = 10
+F_HELD: Final = 10  # of wait states: instructions were held back for long enough all the same
+F_SIZE: Final = 11
 
 MISSING_WAIT: Final = 1
 OVERWRITE: Final = 2

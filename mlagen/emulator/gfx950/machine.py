@@ -40,7 +40,8 @@ from mlagen.targets.gfx950.limits import GFX950
 _SLICE = 500_000  # wave-instructions between looks at Ctrl-C and the limits
 _AHEAD = 64  # workgroups a thread that are handed out before the oldest has ended
 _GRACE = 2_000_000  # wave-instructions that a workgroup may go on for after its first finding
-_BY_REGISTER = (y.C_UNTIL, y.C_WUNTIL, y.C_PENDING, y.C_WINFO, y.C_WPC, y.C_RINFO, y.C_RPC)
+_BY_REGISTER = (y.C_UNTIL, y.C_WUNTIL, y.C_PENDING, y.C_WINFO, y.C_WPC, y.C_RINFO, y.C_RPC,
+                y.C_WHELD)  # fmt: skip
 _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
 

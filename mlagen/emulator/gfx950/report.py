@@ -84,7 +84,7 @@ def _padded_for_nothing(raw: _Raw) -> bool:
         return False
     accum_offset = raw.program.kernel.descriptor.accum_offset
     _, made, used = strictest_pair(raw.other, raw.ins, accum_offset)
-    return by_letter(made, used, raw.row[y.F_C])
+    return bool(raw.row[y.F_HELD]) or by_letter(made, used, raw.row[y.F_C])
 
 
 def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -158,7 +158,8 @@ def _wait_states(raw: _Raw) -> _Told:
     a, b, c = raw.numbers
     name = raw.register(a)
     needs = f"s_nop {b - c - 1}"
-    doubt = " (shipped kernels, or LLVM's, have no more)" if _padded_for_nothing(raw) else ""
+    by_table = "shipped kernels, or LLVM's, have no more, or the matrix pipe is busy"
+    doubt = f" ({by_table})" if _padded_for_nothing(raw) else ""
     return (
         f"{raw.here} follows {raw.there} on {name} after {c} wait states; {b} are required: "
         f"{needs} before it{doubt}",

@@ -106,6 +106,7 @@ def report(
     store_i64(found, y.F_A, a)
     store_i64(found, y.F_B, b)
     store_i64(found, y.F_C, c)
+    store_i64(found, y.F_HELD, 0)
     store_i64(found, y.F_COUNT, 1)
     store_i64(found, y.F_WORKGROUP, load_i64(context, y.C_WORKGROUP))
     store_i64(context, y.C_FIND_COUNT, count + 1)

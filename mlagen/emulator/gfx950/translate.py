@@ -21,6 +21,7 @@ from mlagen.binary.hazards import (
     PRODUCERS,
     consumer_class,
     overwrite_class,
+    passes_of,
     producer_class,
     read_producer_class,
 )
@@ -495,6 +496,7 @@ def _matrix(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray
         eight = 8 if a.count == 2 else 16  # values of a lane that are next to each other
         out[y.P_AUX + 2] = matrix.F16 if ins.mnemonic.endswith("f16") else eight
     out[y.P_EXACT] = 1 + entry.op * 4 + kinds
+    out[y.P_PASSES] = passes_of(ins)
     out[y.P_ALL_LANES] = 1
 
 
