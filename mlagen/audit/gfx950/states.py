@@ -59,6 +59,10 @@ class TooClose:
         return self.need - self.have > other.need - other.have
 
 
+BARRIER = 64
+"""Wait states that a barrier is taken for where the letter asks for more than one: it takes tens of
+cycles, which no document says."""
+
 State = dict[int, Recent]
 
 
@@ -129,6 +133,8 @@ def _run(
             made, held = recent.made & ~step.writes, recent.held & ~step.writes
             if passed < reach[producer] and made | held:
                 spent, busy, between = recent.spent, recent.busy, recent.between
+                if step.is_barrier and busy:
+                    spent, between = spent + BARRIER, True
                 if matrix:
                     spent = max(spent, busy)
                     busy, between = spent + matrix, True

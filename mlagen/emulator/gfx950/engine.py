@@ -100,6 +100,8 @@ def release_barrier(context: int) -> bool:
             continue
         store_i64(control, y.W_STATE, y.RUNNING)
         store_i64(control, y.W_EPOCH, load_i64(control, y.W_EPOCH) + 1)
+        store_i64(control, y.W_HELD, load_i64(control, y.W_HELD) + y.BARRIER_STATES)
+        store_i64(control, y.W_MATRICES, (load_i64(control, y.W_MATRICES) + 1) & 0xFFFFFF)
         for queue in range(2):
             store_i64(control, y.W_MARK + queue, load_i64(control, y.W_TAIL + queue))
             for sequence in range(
