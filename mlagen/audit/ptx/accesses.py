@@ -175,5 +175,5 @@ def async_wait(state: State, agent: Agent, instruction: Instruction, lanes: Lane
         agent.cp_async.commit()
     else:
         pending = operands.value(state, agent, instruction.operands[0])
-    for event in agent.cp_async.wait(pending if isinstance(pending, int) else 0):
+    for event in agent.cp_async.wait(pending if isinstance(pending, int) else 0, instruction):
         agent.did(event, False)

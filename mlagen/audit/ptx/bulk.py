@@ -267,5 +267,5 @@ def wait(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     """cp.async.bulk.wait_group: what is over has been read (and written, without `.read`). A
     thread waits for its own groups, and learns of no others."""
     pending = operands.value(state, agent, instruction.operands[0])
-    for event in agent.bulk.wait(pending if isinstance(pending, int) else 0):
+    for event in agent.bulk.wait(pending if isinstance(pending, int) else 0, instruction):
         agent.learn_some(event.by, event.bit)

@@ -12,7 +12,7 @@ from mlagen.severity import ASSUMED, rank, resting
 
 # Whatever lines they have, these findings lack the same thing: a fence between two kinds of
 # accesses, a wait before the end.
-_BY_OPCODE = ("proxy-fence", "bulk-unwaited", "copy-unwaited")
+_BY_OPCODE = ("proxy-fence", "bulk-unwaited", "copy-unwaited", "wgmma-unwaited")
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
@@ -34,15 +34,23 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _keys(finding: Finding) -> list[tuple[object, ...]]:
-    """What makes findings one: a guess, opcodes, or a line that both have."""
+    """What makes findings one: a guess, the wait to change, opcodes, or a line that both have."""
     if finding.guess:
         return [("guess", finding.guess)]
+    if finding.change:
+        return [("change", finding.severity, finding.change)]
     kind = (finding.rule, finding.severity)
     if finding.rule in _BY_OPCODE:
         return [(*kind, _opcode(finding.text), _opcode(finding.other_text))]
     pair = bool(finding.other_line)
     lines = (finding.line, finding.other_line) if pair else (finding.line,)
     return [(*kind, pair, line) for line in lines]
+
+
+def _left(finding: Finding) -> int:
+    """How many groups the wait that it needs may leave."""
+    number = finding.needs.rpartition(" ")[2]
+    return int(number) if number.isdigit() else 0
 
 
 def _opcode(text: str) -> str:
@@ -56,6 +64,8 @@ def _merged(group: list[Finding]) -> Finding:
     group.sort(key=lambda f: (f.rule == ASSUMED, f.line, f.other_line))
     places = tuple(dict.fromkeys((f.line, f.other_line) for f in group))
     first = group[0]
+    if first.change and not first.guess:
+        return replace(min(group, key=_left), places=places)
     if not first.guess:
         return replace(first, places=places)
     broken = {f.rule for f in group} - {ASSUMED}

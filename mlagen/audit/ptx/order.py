@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlagen.audit.ptx.shared import Event
+from mlagen.audit.ptx.weak import WeakWait
+from mlagen.ptx import Instruction
 
 _WARP = 32  # threads
 
@@ -56,11 +58,16 @@ class Copies:
         self.groups.append(self.open)
         self.open = []
 
-    def wait(self, pending: int) -> list[Event]:
-        """The events that are over when at most `pending` groups remain."""
+    def wait(self, pending: int, at: Instruction) -> list[Event]:
+        """The events that are over when a wait leaves at most `pending` groups."""
         count = max(len(self.groups) - pending, 0)
         done = [event for group in self.groups[:count] for event in group]
         self.groups = self.groups[count:]
+        for event in done:
+            event.waited = at
+        for younger, group in enumerate(reversed(self.groups)):
+            for event in group:
+                event.left(WeakWait(at, pending, younger))
         return done
 
     def all(self) -> list[Event]:

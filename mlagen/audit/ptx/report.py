@@ -70,7 +70,8 @@ class Finding:
     """One broken rule. `line` is 0 for the whole kernel; `other_line` is the second instruction of
     a pair, 0 for none. `severity`: a word of mlagen.severity. `guess`: what it rests on, which
     makes it unproved; "" for nothing. `places`: lines and other lines of all that have this
-    cause."""
+    cause. `change`: line of the instruction that has to say what `needs` says, 0 where one is
+    missing, or not known."""
 
     rule: str
     function: str
@@ -88,6 +89,7 @@ class Finding:
     severity: Severity = ERROR
     guess: str = ""
     places: tuple[tuple[int, int], ...] = ()
+    change: int = 0
 
     @classmethod
     def at(
@@ -131,7 +133,9 @@ class Finding:
         notes = " ".join(
             part
             for part in (
-                f"Needs {self.needs}." if self.needs else "",
+                f"Needs {self.needs}{f' at line {self.change}' * bool(self.change)}."
+                if self.needs
+                else "",
                 f"By {self.who}." if self.who else "",
                 f"With {self.when}." if self.when else "",
             )
@@ -186,7 +190,9 @@ class Notes:
         if finding.rule == ASSUMED:
             key = (*key, finding.guess)
         known = self.found.setdefault(key, finding)
-        if rank(finding.severity) < rank(known.severity):
+        graver = rank(finding.severity) < rank(known.severity)
+        more = finding.severity == known.severity and finding.change and not known.change
+        if graver or more:
             self.found[key] = finding
 
     def copy(self) -> Notes:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mlagen.audit.ptx.weak import WeakWait
 from mlagen.ptx import Instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -32,11 +33,26 @@ class Event:
     released: Instruction | None = None  # of a load: the first release before its value was used
     together: int = 0  # of an arrival: those (a set) of other lanes by the same instruction
     long_ago: bool = False  # of a load: its threads have waited for wgmma since
+    # Of what is in a group: the wait that lacked least of it so far, and the one that covered it.
+    weak: WeakWait | None = None
+    waited: Instruction | None = None
 
     @property
     def bit(self) -> int:
         """The event as a set of one."""
         return 1 << self.number
+
+    def left(self, wait: WeakWait) -> None:
+        """A wait leaves its group in flight."""
+        known = self.weak
+        if known is None or wait.asked - wait.most <= known.asked - known.most:
+            self.weak = wait
+
+    def lets(self, access: Instruction) -> WeakWait | None:
+        """The wait that lets it meet an access. None where its threads wait for it before they come
+        by such an access themselves: then something else lacks."""
+        early = self.waited is not None and self.waited.index < access.index
+        return None if early else self.weak
 
 
 @dataclass(frozen=True, slots=True, eq=False)

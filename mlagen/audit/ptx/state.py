@@ -12,6 +12,7 @@ from mlagen.audit.ptx.paths import Path
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
+from mlagen.audit.ptx.weak import WeakWait
 from mlagen.ptx import Instruction
 from mlagen.severity import LETTER
 
@@ -27,6 +28,7 @@ _CLASHES = {
     "proxy-fence": ("accesses", "written by {} without a proxy fence",
                     "fence.proxy.async between the write and the synchronisation"),
 }  # fmt: skip
+_BY_WAITS = ("smem-raw", "smem-war", "smem-waw")
 
 
 @dataclass(slots=True, eq=False)
@@ -127,19 +129,23 @@ class State:
         message: str,
         *,
         other: Instruction | None = None,
-        needs: str = "",
+        needs: str | WeakWait = "",
         guess: str = "",
         lightly: bool = False,
     ) -> None:
-        """Notes a finding of this path. `guess`: what it rests on; see mlagen.severity. `lightly`:
-        hardware is known to order it."""
+        """Notes a finding of this path. `needs`: what would mend it, or the wait that is to change.
+        `guess`: what it rests on; see mlagen.severity. `lightly`: hardware is known to order it."""
         if self.setting.solve:
             return
+        change = 0
+        if isinstance(needs, WeakWait):
+            message, change, needs = f"{message}; {needs.told}", needs.at.line, needs.needs
         name, who = self.program.entry.name, agent.who if agent else ""
         found = Finding.at(
             rule, name, instruction, message, other=other, needs=needs, who=who, guess=guess
         )
-        self.findings.append(replace(found, severity=LETTER) if lightly else found)
+        severity = LETTER if lightly else found.severity
+        self.findings.append(replace(found, severity=severity, change=change))
 
     def tell_clashes(
         self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
@@ -154,9 +160,16 @@ class State:
                 told += f": line {line} releases it before a value of that load is used"
             # A load that a wait for wgmma followed has read long ago: kernels rely on it.
             lightly = clash.kind == "smem-load-release" and earlier.long_ago
+            weak = earlier.lets(instruction) if clash.kind in _BY_WAITS else None
             other = earlier.instruction
             self.tell(
-                clash.kind, agent, instruction, told, other=other, needs=needs, lightly=lightly
+                clash.kind,
+                agent,
+                instruction,
+                told,
+                other=other,
+                needs=weak or needs,
+                lightly=lightly,
             )
 
     def settle(self, sink: Sink) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from mlagen.audit.ptx.program import pieces
 from mlagen.audit.ptx.shared import CELL
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, plain
+from mlagen.audit.ptx.weak import WeakWait
 from mlagen.ptx import Instruction
 from mlagen.targets.sm_90a.limits import SM_90A
 
@@ -100,11 +101,15 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
         settled = group[at].settled
         assert settled is not None
         agent.learn(settled[0] | group[at].event.bit, settled[1])
+        group[at].event.waited = instruction
     agent.forget()
     if done:
         for event in agent.loads.values():
             event.long_ago |= event.released is None
     agent.wgmma_groups = agent.wgmma_groups[count:]
+    for younger, numbers in enumerate(reversed(agent.wgmma_groups)):
+        for at in numbers:
+            group[at].event.left(WeakWait(instruction, pending, younger))  # type: ignore[arg-type]
     agent.pc = instruction.index + 1
 
 

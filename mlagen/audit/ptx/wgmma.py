@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from mlagen.audit.ptx.report import Finding, Notes
+from mlagen.audit.ptx.weak import WeakWait, nearest
 from mlagen.ptx import Graph, Instruction, Kind
 from mlagen.ptx.effects import Wgmma
 
@@ -27,6 +28,8 @@ class _State:
     unfenced: bool = True  # no wgmma.fence on some path from the entry
     # wgmma that were waited for, with the wait: to tell a wait that stands on one path only
     waited: frozenset[tuple[int, int]] = frozenset()
+    # wgmma -> (wait that left it in flight, what it asked for, the most that would do)
+    weak: frozenset[tuple[int, int, int, int]] = frozenset()
     # carried over a back edge and waited for with a number above 0
     loose: frozenset[tuple[int, int]] = frozenset()
 
@@ -84,12 +87,8 @@ class _Check:
                 self._step(node, states[node])
         if end in states:
             for index, _, _ in states[end].flying:
-                self._tell(
-                    "wgmma-unwaited",
-                    index,
-                    "this wgmma may be in flight when the kernel ends",
-                    needs="wgmma.wait_group 0 before the end",
-                )
+                told = "this wgmma may be in flight when the kernel ends"
+                self._in_flight("wgmma-unwaited", (index, None), told, states[end])
         return [
             self.graph.instructions[node]
             for node, state in sorted(states.items())
@@ -196,6 +195,7 @@ class _Check:
             state,
             flying=tuple(sorted((*flying, (node, 0, False)))),
             waited=frozenset(x for x in state.waited if x[0] != node),
+            weak=frozenset(x for x in state.weak if x[0] != node),
             loose=frozenset(x for x in state.loose if x[0] != node),
         )
 
@@ -227,6 +227,8 @@ class _Check:
             state,
             flying=tuple(x for x in state.flying if x[0] not in done),
             waited=state.waited | {(i, node) for i in done},
+            weak=frozenset(x for x in state.weak if x[0] not in done)
+            | {(i, node, pending, age - 1) for i, age, _ in state.flying if 0 < age <= pending},
             loose=frozenset() if not pending else state.loose | loose,
         )
 
@@ -247,12 +249,11 @@ class _Check:
                             other=node,
                             needs="the wait on every path",
                         )
-                    self._tell(
+                    self._in_flight(
                         "wgmma-in-flight",
-                        node,
+                        (node, index),
                         f"{name} is {verb} while a wgmma that accumulates in it may be in flight",
-                        other=index,
-                        needs="a wgmma.wait_group that covers its group",
+                        state,
                     )
                 for index, wait in state.loose:
                     if name in self.operands[index].accumulators:
@@ -268,14 +269,39 @@ class _Check:
             if name in self.inputs:
                 touched.add((name, node))
                 for index in sorted(self.inputs[name] & flying):
-                    self._tell(
+                    self._in_flight(
                         "wgmma-a-overwritten",
-                        node,
+                        (node, index),
                         f"{name} is operand A of a wgmma that may be in flight",
-                        other=index,
-                        needs="a wgmma.wait_group that covers its group",
+                        state,
                     )
         return replace(state, touched=state.touched | touched) if touched else state
+
+    def _in_flight(
+        self, rule: str, pair: tuple[int, int | None], message: str, state: _State
+    ) -> None:
+        """What a wgmma in flight breaks, at a node, and the wait that lets it. `pair`: the node and
+        the wgmma; None: the wgmma is the node, and the kernel ends."""
+        if not self.telling:
+            return
+        node, other = pair
+        index = node if other is None else other
+        least: dict[int, WeakWait] = {}
+        for i, wait, asked, most in sorted(state.weak, reverse=True):
+            if i == index:  # the fewest of any path come last
+                least[wait] = WeakWait(self.graph.instructions[wait], asked, most)
+        weak = nearest([least[wait] for wait in sorted(least)])
+        if weak is None:
+            needs = "a wgmma.wait_group that covers its group"
+            if other is None:
+                needs = "wgmma.wait_group 0 before the end"
+            self._tell(rule, node, message, other=other, needs=needs)
+            return
+        at = self.graph.instructions[node]
+        second = None if other is None else self.graph.instructions[other]
+        told = f"{message}; {weak.told}"
+        found = Finding.at(rule, self.notes.function, at, told, other=second, needs=weak.needs)
+        self.notes.add(replace(found, change=weak.at.line))
 
     def _tell(
         self, rule: str, node: int, message: str, *, other: int | None = None, needs: str = ""
@@ -297,5 +323,6 @@ def _join(a: _State, b: _State) -> _State:
         touched=a.touched | b.touched,
         unfenced=a.unfenced or b.unfenced,
         waited=a.waited | b.waited,
+        weak=a.weak | b.weak,
         loose=a.loose | b.loose,
     )
