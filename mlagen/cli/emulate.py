@@ -216,6 +216,7 @@ def _report(run: LaunchRun) -> dict[str, Any]:
         "arguments_beyond_segment": run.beyond,
         "findings": [asdict(finding) for finding in result.findings],
         "dropped_findings": result.dropped_findings,
+        "unlanded_stores": [asdict(store) for store in result.unlanded],
         "guard_damage": [asdict(damage) for damage in run.damage],
         "outputs": [asdict(output) for output in run.outputs],
         "nonfinite": [_plain(asdict(origin)) for origin in result.nonfinite],
@@ -274,6 +275,10 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
         facts.append(("unset", ", ".join(run.unset)))
     if run.beyond:
         facts.append(("not passed", f"{', '.join(run.beyond)}: past the argument segment"))
+    for store in result.unlanded:
+        facts.append(
+            ("never landed", f"{store.asm} at {store.pc:#x}: {store.count} times, no lane in range")
+        )
     facts.append(("findings", counted([*result.findings, *run.damage])))
     print_facts(facts)
 

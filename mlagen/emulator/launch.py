@@ -79,6 +79,17 @@ class Settings:
     exact: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Unlanded:
+    """A store that ran `count` times and stored nothing: the range check of its buffer drops all
+    its lanes. Kernels leave rows off so, and a wrong resource looks alike. `pc`: bytes from the
+    kernel's entry."""
+
+    pc: int
+    asm: str
+    count: int
+
+
 @dataclass(frozen=True)
 class EmulationResult:
     """What a run found and did. For PTX a workgroup is a block, a wave a warp.
@@ -90,7 +101,8 @@ class EmulationResult:
     `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
     findings. `nonfinite`: where NaN and Inf appeared first, in execution order within a workgroup;
     `nonfinite_outputs`: those that buffers hold after the run, with their origins. Both are empty
-    without `trace_nonfinite`. `streams`: what each workgroup executed, with `record` only.
+    without `trace_nonfinite`. `unlanded`: stores of which no lane ever reached memory (gfx950).
+    `streams`: what each workgroup executed, with `record` only.
     """
 
     findings: tuple[Finding, ...]
@@ -102,3 +114,4 @@ class EmulationResult:
     nonfinite_outputs: tuple[NonfiniteOutput, ...] = ()
     streams: tuple[ExecutedStream, ...] = ()
     executions: Mapping[int, int] = field(default_factory=dict)
+    unlanded: tuple[Unlanded, ...] = ()

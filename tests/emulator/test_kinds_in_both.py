@@ -325,3 +325,28 @@ def test_what_the_busy_matrix_pipe_holds_back_is_by_the_letter_in_both():
         _, result = execute(body, vgprs=96)
         told = [f for f in result.findings if f.kind == "wait-states"]
         assert {f.severity for f in told} == {severity}, (use, told)
+
+
+# ---- stores -----------------------------------------------------------------------------------
+
+
+def test_stores_that_never_land_are_told():
+    """A buffer drops what its range check finds outside; a store of which some lane lands is not
+    told, nor one whose lanes are off."""
+    body = """
+  v_lshlrev_b32 v1, 2, v0
+  s_mov_b32 s8, s6
+  s_and_b32 s9, s7, 0xffff
+  s_mov_b32 s10, {}
+  s_mov_b32 s11, 0x27000
+  buffer_store_dword v1, v1, s[8:11], 0 offen
+  s_mov_b64 exec, 0
+  s_nop 1
+  buffer_store_dword v1, v1, s[8:11], 0 offen
+"""
+    for records, expected in ((256, 0), (4, 0), (0, 1)):
+        _, result = execute(body.format(records))
+        assert len(result.unlanded) == expected and not result.findings
+        if expected:
+            (store,) = result.unlanded
+            assert store.asm.startswith("buffer_store_dword v1") and store.count == 1

@@ -267,6 +267,8 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
         refuse_misaligned(context, wave, row, addresses, lanes)
     if load_i64(context, y.C_ATOMIC) != 0:
         note_access(context, wave, row, slot)
+    if (op == o.G_STORE or op == o.G_ATOMIC) and lanes != 0:
+        note_landed(context, row, addresses, lanes, whole)
     if op == o.G_STORE or op == o.G_ATOMIC:
         data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
         for i in range(dwords):
@@ -279,6 +281,20 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
         issue_dma(context, wave, row, slot, dwords, offset, lanes)
     after_issue(context, wave, y.Q_VM)
     return True
+
+
+@compiled
+def note_landed(context: int, row: int, addresses: int, lanes: int, whole: bool) -> None:
+    """Remember that a store, or an atomic, has reached memory, or that it was to."""
+    landed = load_i64(context, y.C_LANDED)
+    known = load_i64(landed, row)
+    if known & y.LANDED:
+        return
+    known = y.ASKED | y.LANDED if whole else y.ASKED
+    for lane in range(0 if whole else 64):
+        if (lanes >> lane) & 1 and load_i64(addresses, lane) & 255:
+            known = y.ASKED | y.LANDED
+    store_i64(landed, row, known)
 
 
 @compiled

@@ -77,8 +77,11 @@ C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
 C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
 C_RECORD: Final = 61  # what is executed (see recording), 0: nobody asks
+C_LANDED: Final = 63  # by program row of a store: ASKED, LANDED
 C_SIZE: Final = 64
 
+ASKED: Final = 1  # a lane was on
+LANDED: Final = 2  # and its access reaches memory
 LATEST, EARLIEST, RANDOM = range(3)
 
 # Wave slots (int64 each).

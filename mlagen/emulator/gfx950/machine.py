@@ -29,7 +29,7 @@ from mlagen.emulator.gfx950.translate import (
     executed_by_offset,
     translate,
 )
-from mlagen.emulator.launch import EmulationResult, Launch, Settings
+from mlagen.emulator.launch import EmulationResult, Launch, Settings, Unlanded
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.emulator.tracing.report import Describer
@@ -98,11 +98,13 @@ def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> Emu
 
     total = len(run.workgroups)
     counts = np.zeros(len(program.rows), dtype=np.int64)
+    landed = np.zeros(len(program.rows), dtype=np.int64)
     outcomes: list[Outcome] = []  # of the workgroups that have more to say than counts
     done = map(work, range(total)) if workers <= 1 else _run_pool(work, total, workers, stop)
     try:
         for number, outcome in enumerate(done):
             counts += outcome.counts
+            landed |= outcome.landed
             if outcome.notable:
                 outcomes.append(outcome)
             if progress:
@@ -128,6 +130,11 @@ def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> Emu
         nonfinite_outputs=outputs,
         streams=tuple(o.stream for o in outcomes if o.stream is not None),
         executions=executed_by_offset(program.instructions, counts),
+        unlanded=tuple(
+            Unlanded(ins.offset, str(ins), int(counts[row]))
+            for row, ins in enumerate(program.instructions)
+            if landed[row] == y.ASKED
+        ),
     )
 
 
@@ -155,7 +162,8 @@ def _run_pool(
 
 @dataclass(frozen=True)
 class Outcome:
-    """Raw findings (rows of layout.F_*) and executions a program row of one workgroup.
+    """Raw findings (rows of layout.F_*) and executions a program row of one workgroup, and whether
+    a row's stores reached memory (`landed`).
 
     `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*. `stream`: what it
     executed, where that was asked for.
@@ -163,6 +171,7 @@ class Outcome:
 
     findings: np.ndarray
     counts: np.ndarray
+    landed: np.ndarray
     dropped: int
     workgroup: int
     nonfinite: np.ndarray
@@ -255,6 +264,7 @@ class Machine:
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
             y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
+            y.C_LANDED: np.zeros(len(program.rows), dtype=np.int64),
             y.C_BUFFERS: memory.table,
             y.C_UNSET: memory.unset,
             y.C_HAZARD: hazard_matrix(),
@@ -330,6 +340,7 @@ class Machine:
         return Outcome(
             findings=self._arrays[y.C_FIND][:found].copy(),
             counts=self._arrays[y.C_COUNT].copy(),
+            landed=self._arrays[y.C_LANDED].copy(),
             dropped=int(self.context[y.C_DROPPED]),
             workgroup=linear,
             nonfinite=self._tracer.records() if self._tracer else np.zeros((0, 0), np.int64),
@@ -353,7 +364,7 @@ class Machine:
         for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_RINFO):
             arrays[slot].fill(0)
         arrays[y.C_WINFO].fill(-256)  # no write: one at clock -1, of a class that nothing waits for
-        for slot in (y.C_WAVE, y.C_COUNT, y.C_FIND_INDEX):
+        for slot in (y.C_WAVE, y.C_COUNT, y.C_LANDED, y.C_FIND_INDEX):
             arrays[slot].fill(0)
         if self._tracer:
             self._tracer.reset()
