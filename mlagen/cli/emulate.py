@@ -159,13 +159,17 @@ def _read(file: str) -> CodeObject | Module:
 
 
 def _template(code: CodeObject | Module, kernel: str | None) -> str:
-    from mlagen.emulator.launching import template, template_ptx
-    from mlagen.emulator.ptx.host.entries import entry_of
+    """A launch file to fill in, which says first where no launch of the kernel would run."""
+    from mlagen.emulator.launching import entry_of, template, template_ptx, why_refused
     from mlagen.ptx import Module
 
     if isinstance(code, Module):
-        return template_ptx(entry_of(code, kernel))
-    return template(code.kernel(kernel))
+        entry = entry_of(code, kernel)
+        text, why = template_ptx(entry), why_refused(code, entry)
+    else:
+        one = code.kernel(kernel)
+        text, why = template(one), why_refused(one)
+    return f"# Not executed by mlagen emulate: {why}.\n{text}" if why else text
 
 
 def _check_options(code: CodeObject | Module, fast: bool, trace_nan: bool) -> None:

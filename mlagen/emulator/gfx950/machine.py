@@ -195,6 +195,11 @@ def _check(run: Run) -> None:
         )
     if run.lds_bytes > GFX950.lds_bytes:
         raise ConfigError(f"{run.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    require_modelled(kernel)
+
+
+def require_modelled(kernel: KernelCode) -> None:
+    """UnsupportedError for a kernel whose descriptor asks for what the engine does not model."""
     refused = refused_modes(kernel)
     if refused:
         raise UnsupportedError(

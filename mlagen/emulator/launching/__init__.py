@@ -15,6 +15,7 @@ from mlagen.emulator.launching.launch_file import (
     parse_launch,
     read_launch_file,
 )
+from mlagen.emulator.launching.refusal import why_refused
 from mlagen.emulator.launching.run import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
 from mlagen.emulator.launching.template import template
 from mlagen.emulator.launching.template_ptx import template_ptx
@@ -37,4 +38,5 @@ __all__ = [
     "run_launch",
     "template",
     "template_ptx",
+    "why_refused",
 ]
