@@ -20,8 +20,8 @@ from mlagen.schedules.shared.queries_as_rows import queries_as_rows
 @schedule(problem=MlaSparseDecodeConfig, target="sm_90a")
 def mla_sparse_decode_sm90(k, s):
     check_products(k)
-    # Two lists, positions, and Q by way of registers: ptxas spills with scales of 32 heads' rows.
-    tight = k.rows == "v32" and k.dtype != "bf16" and k.extra and k.causal and k.num_heads > 16
+    # Two lists and positions: ptxas spills with scales of 32 heads' rows.
+    tight = k.rows == "v32" and k.extra and k.causal and k.num_heads > 16
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 and not tight else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:

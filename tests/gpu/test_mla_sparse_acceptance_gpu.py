@@ -94,14 +94,18 @@ def test_prefill_of_stored_rows(heads: int, rows: str) -> None:
 
 
 def with_positions(inputs: Any, cached: Any, rng: np.random.Generator) -> Any:
-    """Keys at positions of what is cached and of the new tokens, in any order."""
+    """Keys at positions of what is cached and of the new tokens, in any order. Rows that nobody saw
+    hold nothing, and stay unseen."""
     if inputs.positions is None:
         return inputs
+    places = np.ndindex(inputs.batch, inputs.tokens)
+    held = np.concatenate([inputs.parts(*place)[0].read for place in places])
     positions = np.full(inputs.positions.shape, 2**31 - 1, np.int32)
     for entry, before in enumerate(cached):
         for own in positions[entry].reshape(-1, positions.shape[-1]):
             all_of_them = rng.permutation(int(before) + inputs.config.q_len)[: len(own)]
             own[: len(all_of_them)] = all_of_them
+    positions[~np.isin(inputs.indices, held)] = 2**31 - 1
     return replace(inputs, positions=positions, first_position=np.array(cached, np.int32))
 
 

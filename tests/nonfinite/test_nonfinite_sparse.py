@@ -45,9 +45,8 @@ def test_a_nan_reaches_lists_that_name_its_row(form):
     artifact, split = call(*form)
     inputs = split.inputs
     parts = [inputs.parts(0, token)[0] for token in range(2)]
-    named = [set(map(int, part.named)) for part in parts]
-    seen = [set(map(int, part.indices[: part.places][part.seen])) for part in parts]
-    alone = [min(seen[own] - named[1 - own], default=None) for own in range(2)]
+    seen = [set(map(int, part.read)) for part in parts]
+    alone = [min(seen[own] - seen[1 - own], default=None) for own in range(2)]
     clean = outputs(artifact, split)
     assert any(row is not None for row in alone)
     for own, row in enumerate(alone):

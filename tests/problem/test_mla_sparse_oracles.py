@@ -234,11 +234,11 @@ def heaviest(call, block=576):
     """The row that the first head of the first query row weighs most, and which of its blocks of
     columns has the largest part in its score."""
     part = call.parts(0, 0)[0]
-    numbers = part.pool.numbers(part.named)
+    numbers = part.pool.numbers(part.read)
     products = numbers.exact * numbers.scales[:, None] * call.queries(0, 0)[0]
     row = int(np.argmax(products.sum(axis=1)))
     blocks = np.add.reduceat(products[row, :512], np.arange(0, 512, block))
-    return int(part.named[row]), int(np.argmax(np.abs(blocks)))
+    return int(part.read[row]), int(np.argmax(np.abs(blocks)))
 
 
 @pytest.mark.parametrize("name", ["e4m3_row", "rope_aware"])

@@ -54,7 +54,7 @@ class Keys:
 
     `rows` [keys]: which row each key is, where a row is there more than once. None: none is.
     `of_columns` [keys, groups]: where an order multiplies sums of columns by their scales, these;
-    `stored` are the products. What a list names and nobody sees has its scales there, too.
+    `stored` are the products.
     """
 
     stored: Floats

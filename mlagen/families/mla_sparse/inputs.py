@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.families.mla_sparse.lists import Part, check_named
+from mlagen.families.mla_sparse.lists import Part, check_read
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.arrays import check_int32, check_tensor
@@ -60,7 +60,7 @@ class _Call:
 
     @property
     def _largest_scale(self) -> float:
-        """That a row which a list names may have."""
+        """That a row which a query sees may have."""
         return LARGEST_SCALE if self.config.compute == "fp8" else math.inf
 
     @cached_property
@@ -94,8 +94,8 @@ class MlaSparsePrefillInputs(_Call):
     [num_heads], natural units, +inf and -inf among them. `scale` multiplies the dot products;
     `q_scale`, `kv_scale`: what e4m3 queries and rows of `e4m3` are multiples of, else 1.
 
-    Raises ConfigError for shapes, types and numbers that do not fit, and for a row that a list
-    names and whose scales are not all finite and at least 0.
+    Raises ConfigError for shapes, types and numbers that do not fit, and for a row that a query
+    sees and whose scales are not all finite and at least 0.
     """
 
     config: MlaSparsePrefillConfig
@@ -107,7 +107,7 @@ class MlaSparsePrefillInputs(_Call):
         if self.topk_length is not None:
             check_int32("topk_length", self.topk_length, (len(self.q),))
         self._check_shared()
-        check_named(self, self._largest_scale)
+        check_read(self, self._largest_scale)
 
     @property
     def batch(self) -> int:
@@ -168,7 +168,7 @@ class MlaSparseDecodeInputs(_Call):
             check_int32("extra_indices", self.extra_indices, lists, least=1)
         if self.extra_topk_length is not None:
             check_int32("extra_topk_length", self.extra_topk_length, (self.batch,))
-        check_named(self, self._largest_scale)
+        check_read(self, self._largest_scale)
 
     @property
     def batch(self) -> int:

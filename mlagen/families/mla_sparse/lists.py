@@ -33,22 +33,18 @@ class Part:
         return count if self.length is None else min(max(self.length, 0), count)
 
     @property
-    def valid(self) -> Bools:
-        """Which of these places hold a row, [places]."""
-        own = self.indices[: self.places]
-        return np.asarray((own >= 0) & (own < self.pool.rows))
-
-    @property
     def seen(self) -> Bools:
-        """Which of these places hold a key that is seen, [places]."""
+        """Which of these places hold a row that is seen, [places]. A kernel reads no other."""
+        own = self.indices[: self.places]
+        rows = np.asarray((own >= 0) & (own < self.pool.rows))
         if self.positions is None:
-            return self.valid
-        return np.asarray(self.valid & (self.positions[: self.places] <= self.last))
+            return rows
+        return np.asarray(rows & (self.positions[: self.places] <= self.last))
 
     @property
-    def named(self) -> Ints:
-        """The rows that these places hold, each once; a kernel may read all of them."""
-        return np.unique(self.indices[: self.places][self.valid].astype(np.int64))
+    def read(self) -> Ints:
+        """The rows of these places, each once."""
+        return np.unique(self.indices[: self.places][self.seen].astype(np.int64))
 
 
 class Listing(Protocol):
@@ -61,13 +57,13 @@ class Listing(Protocol):
     def parts(self, entry: int, token: int) -> tuple[Part, ...]: ...
 
 
-def check_named(call: Listing, most: float = math.inf) -> None:
-    """ConfigError for a row that a list names and whose scales are no scales, or above `most`."""
-    named: dict[str, tuple[Pool, list[Ints]]] = {}
+def check_read(call: Listing, most: float = math.inf) -> None:
+    """ConfigError for a row that a query sees and whose scales are no scales, or above `most`."""
+    read: dict[str, tuple[Pool, list[Ints]]] = {}
     for entry, token in np.ndindex(call.batch, call.tokens):
         for part in call.parts(entry, token):
-            named.setdefault(part.pool.name, (part.pool, []))[1].append(part.named)
-    for pool, found in named.values():
+            read.setdefault(part.pool.name, (part.pool, []))[1].append(part.read)
+    for pool, found in read.values():
         if not pool.row.scales(pool.d_qk):
             continue
         rows = np.unique(np.concatenate(found))
@@ -78,8 +74,8 @@ def check_named(call: Listing, most: float = math.inf) -> None:
             wrong = scales[bad[0]][~fits[bad[0]]][0]
             limit = "" if math.isinf(most) else f" and at most {most:g}, with compute=fp8"
             raise ConfigError(
-                f"row {rows[bad[0]]} of {pool.name} has the scale {wrong}, and a list names it",
-                hint=f"scales are finite and not negative{limit}, but for rows that no list names",
+                f"row {rows[bad[0]]} of {pool.name} has the scale {wrong}, and a query sees it",
+                hint=f"scales are finite and not negative{limit}, but for rows that no query sees",
             )
 
 
@@ -130,10 +126,9 @@ def listed(parts: tuple[Part, ...], tile: int, *, of_columns: bool = False) -> L
         offset += part.pool.rows
         scaled |= numbers.scaled
         if of_columns:
-            named = np.flatnonzero(part.valid)
-            each_group = part.pool.row_scales(part.indices[named].astype(np.int64))
+            each_group = part.pool.row_scales(own)
             columns.append(np.zeros((room, each_group.shape[1])))
-            columns[-1][named] = each_group
+            columns[-1][at] = each_group
     all_rows = np.concatenate(rows)
     all_seen = np.concatenate(seen)
     again = len(np.unique(all_rows[all_seen])) < all_seen.sum()
@@ -148,6 +143,6 @@ def _check_finite(part: Part, rows: Ints, numbers: Floats) -> None:
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if bad.size:
         raise ConfigError(
-            f"row {rows[bad[0]]} of {part.pool.name} is not finite in bf16, and a list names it: "
+            f"row {rows[bad[0]]} of {part.pool.name} is not finite in bf16, and a query sees it: "
             f"nothing is expected of it"
         )

@@ -11,13 +11,14 @@ Lists come in patterns, of which "mixed" takes one after the other, row by row:
 * `repeated`: few rows, drawn again and again;
 * `none`: nothing but such invalid numbers.
 
-Rows that no list names are NaN, and their scales; so is what lies between the rows and pages of a
+Rows that no query sees are NaN, and their scales; so is what lies between the rows and pages of a
 pool, which is one layer of several. The same arguments give the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def mla_sparse_prefill_inputs(
     length = None if lengths is None else np.array(lengths, np.int32)
     for row, own in enumerate(indices):
         count = None if length is None else int(length[row])
-        made.fill(pool, numbers, Part(pool, own, count))
+        made.fill(Part(pool, own, count), numbers)
     return MlaSparsePrefillInputs(
         config, made.queries(queries), pool.cache, indices, topk_length=length,
         kv_scales=pool.scales, **made.given,
@@ -110,15 +111,10 @@ def mla_sparse_decode_inputs(
     caches = ((topk, lengths), (extra_topk, extra_lengths))[: 1 + config.extra]
     queries, numbers = made.numbers(tokens, cache_rows * len(caches))
     pools, lists, lengths_of = [], [], []
-    for number, (count, own) in enumerate(caches):
+    for count, own in caches:
         pool = made.pool(cache_rows)
         flat = made.lists(batch * int(np.prod(config.lists)), count, pool.rows)
         length = None if own is None else np.array(own, np.int32)
-        for n, indices in enumerate(flat):
-            entry = n * batch // len(flat)
-            limit = None if length is None else int(length[entry])
-            held = numbers[number * cache_rows :]  # no row is in both caches
-            made.fill(pool, held, Part(pool, indices, limit))
         pools.append(pool)
         lists.append(flat.reshape(batch, *config.lists, count))
         lengths_of.append(length)
@@ -135,6 +131,17 @@ def mla_sparse_decode_inputs(
             "extra_topk_length": lengths_of[1], "extra_kv_scales": pools[1].scales,
         }  # fmt: skip
     q = made.queries(queries).reshape(batch, config.q_len, config.num_heads, config.d_qk)
+    for entry, token in np.ndindex(batch, config.q_len):
+        at = (entry,) if config.shared_list else (entry, token)
+        for number, pool in enumerate(pools):
+            length = lengths_of[number]
+            limit = None if length is None else int(length[entry])
+            part = Part(pool, lists[number][at], limit)
+            if config.causal and number == 0:
+                last = int(others["first_position"][entry]) + token
+                part = replace(part, positions=others["positions"][at], last=last)
+            # no row is in both caches
+            made.fill(part, numbers[number * cache_rows :])
     return MlaSparseDecodeInputs(
         config, q, pools[0].cache, lists[0], topk_length=lengths_of[0], kv_scales=pools[0].scales,
         **made.given, **others,
@@ -232,7 +239,7 @@ class _Maker:
             own[at] = self.rng.choice(nothing, int(at.sum()))
         return own
 
-    def fill(self, pool: Pool, numbers: Floats, part: Part) -> None:
-        """Stores the rows that a list names."""
-        rows = part.named
-        pool.put(rows, *encode(pool.row, numbers[rows], self.kv_scale))
+    def fill(self, part: Part, numbers: Floats) -> None:
+        """Stores the rows that are seen of a list."""
+        rows = part.read
+        part.pool.put(rows, *encode(part.pool.row, numbers[rows], self.kv_scale))

@@ -357,12 +357,16 @@ class LatentLoop(ABC):
         if kind == "copy":
             return self._operation(
                 "copy", tile, self._copy, access=Access("copy", self.ring.at(tile)),
-                uses=(self.page.at(tile),),
+                uses=self._found(tile),
             )  # fmt: skip
         return self._operation(
             "read", tile, self._reads("key", self.ring.areas[0].plan, self._key_reads),
             access=self._read(tile), defines=(Value("KB", tile),),
         )  # fmt: skip
+
+    def _found(self, tile: Tile) -> tuple[Value, ...]:
+        """What a look-up of the tile's rows has left."""
+        return (self.page.at(tile),)
 
     def _copy(self, at: Binding) -> dict[str, Any]:
         """Passes (M0, offset), one for each span of a row. The instruction's offset moves the LDS

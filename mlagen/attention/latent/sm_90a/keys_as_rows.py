@@ -190,12 +190,14 @@ class KeysAsRows:
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
         """Those that a thread has several of."""
+        apart = self.form.operands.get("causal") and not self.held  # else one thread has both
         later = [
             ("next_key", ".b32", 2, "the same of the tile after it"),
             ("next_place", ".b32", self.fetched, "rows of that tile that this thread fetches"),
         ]
         return [
             ("place", ".b32", self.fetched, "rows of the next tile that this thread fetches"),
+            *([("place_where", ".b32", self.fetched, "positions of these rows")] if apart else []),
             ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
             *self._scale_registers(),
             *(later if self.looks_ahead else []),

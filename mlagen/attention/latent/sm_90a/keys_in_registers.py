@@ -90,8 +90,6 @@ class KeysInRegisters(KeysAsRows):
         found = []
         if self.stored.scales == "key":
             found.append(("next_sigma", ".f32", OWN_KEYS, "scales of the next tile's two keys"))
-        if self.form.operands["causal"]:
-            found.append(("next_where", ".b32", OWN_KEYS, "positions of the next tile's two keys"))
         return found
 
     @property

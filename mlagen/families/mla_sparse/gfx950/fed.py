@@ -42,6 +42,19 @@ class FedSparse(Sparse):
     def page_slots(self) -> int:
         return 2
 
+    @property
+    def where_slots(self) -> int:
+        """Where scales of keys are loaded, keys that positions hide become none there."""
+        return 2 if self.stored.by_key else self.list_slots
+
+    @property
+    def _masked_by(self) -> tuple[Any, ...]:
+        return (self.listed,) if self.stored.by_key else super()._masked_by
+
+    def _mask(self, at: Binding) -> dict[str, Any]:
+        found = super()._mask(at)
+        return {**found, "where": None} if self.stored.by_key else found
+
     def _finding(self) -> tuple[str, ...]:
         more = ("load_scales",) if self.stored.by_key else ()
         return (*super()._finding(), "fetch", *more)
@@ -65,8 +78,7 @@ class FedSparse(Sparse):
     def fetch(self, tile: Tile) -> None:
         """Load a tile's rows, as they are stored, to registers."""
         self._record(
-            "fetch", tile, lambda at: {"index": self.page.regs(at.phase)},
-            uses=(self.page.at(tile),), defines=(Value("RAW", tile),),
+            "fetch", tile, self._row, uses=self._found(tile), defines=(Value("RAW", tile),),
         )  # fmt: skip
 
     def load_scales(self, tile: Tile) -> None:
@@ -75,10 +87,10 @@ class FedSparse(Sparse):
             return
 
         def context(at: Binding) -> dict[str, Any]:
-            return {"listed": self.listed.regs(at.phase), "scales": self.scales.regs(at.phase)}
+            return {**self._listed(at), "scales": self.scales.regs(at.phase)}
 
         self._record(
-            "load_scales", tile, context, uses=(self.listed.at(tile),),
+            "load_scales", tile, context, uses=tuple(b.at(tile) for b in self._loaded_for_mask),
             defines=(self.scales.at(tile),),
         )  # fmt: skip
 

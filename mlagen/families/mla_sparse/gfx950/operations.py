@@ -52,7 +52,9 @@ class Sparse(LatentLoop):
         self.listed = block("LISTED", 1, what, slots=self.list_slots, align=1)
         if has(k, "causal"):
             what = "position of that key"
-            self.where = block("WHERE", 1, what, slots=self.list_slots, align=1)
+            self.where = block("WHERE", 1, what, slots=self.where_slots, align=1)
+            what = "position of the row that this lane fetches"
+            self.place = block("PLACE", 1, what, slots=self.page_slots, align=1)
         if has(k, "extra"):
             # Over numbers that the setup alone needs.
             what = "the tile's cache: its address, row_bytes .. page_gap"
@@ -139,15 +141,20 @@ class Sparse(LatentLoop):
     # ---- once a tile ----------------------------------------------------------------------------
 
     def find_rows(self, tile: Tile) -> None:
-        """Look up the index of the row that each lane fetches."""
-        self._record(
-            "find_rows", tile, lambda at: {"index": self.page.regs(at.phase)},
-            defines=(self.page.at(tile),),
-        )  # fmt: skip
+        """Look up the index, and the position, of the row that each lane fetches."""
+        self._record("find_rows", tile, self._row, defines=self._found(tile))
+
+    def _found(self, tile: Tile) -> tuple[Value, ...]:
+        place = (self.place.at(tile),) if has(self.k, "causal") else ()
+        return (*super()._found(tile), *place)
+
+    def _row(self, at: Binding) -> dict[str, Any]:
+        place = self.place.regs(at.phase) if has(self.k, "causal") else None
+        return {"index": self.page.regs(at.phase), "place": place}
 
     def load_list(self, tile: Tile) -> None:
         """Load the tile's indices, and positions, for the mask."""
-        blocks = self._masked_by
+        blocks = self._loaded_for_mask
         self._record("load_list", tile, self._listed, defines=tuple(b.at(tile) for b in blocks))
 
     def mask(self, tile: Tile) -> None:
@@ -156,8 +163,17 @@ class Sparse(LatentLoop):
         self._record("mask", tile, self._mask, uses=uses, guarded=True)
 
     @property
-    def _masked_by(self) -> tuple[Any, ...]:
+    def where_slots(self) -> int:
+        """Tiles whose positions are on their way, or held for the mask."""
+        return self.list_slots
+
+    @property
+    def _loaded_for_mask(self) -> tuple[Any, ...]:
         return (self.listed, self.where) if has(self.k, "causal") else (self.listed,)
+
+    @property
+    def _masked_by(self) -> tuple[Any, ...]:
+        return self._loaded_for_mask
 
     def _listed(self, at: Binding) -> dict[str, Any]:
         where = self.where.regs(at.phase) if has(self.k, "causal") else None
@@ -167,5 +183,4 @@ class Sparse(LatentLoop):
         return {**self._listed(at), "rows": self.score_keys}
 
     def _copy(self, at: Binding) -> dict[str, Any]:
-        found = super()._copy(at)
-        return {"index": found["page"], "passes": found["passes"]}
+        return {**self._row(at), "passes": super()._copy(at)["passes"]}

@@ -60,9 +60,11 @@ class FedSparse(Sparse):
                 s, self.values, values, "columns", apart // 2
             )
         pieces = self.pieces.values()
+        held = max(x.held for x in pieces)
         self.supply |= {"stored": self.stored, "float_bytes": FLOAT}
         for operand, type, count, why in (
-            ("place", ".b32", max(x.held for x in pieces), "rows of the next tile of this thread"),
+            ("place", ".b32", held, "rows of the next tile of this thread"),
+            ("place_where", ".b32", held * self.supply["causal"], "their positions"),
             ("words", ".b32", max(x.held * x.words for x in pieces), "their stored numbers"),
             ("by", ".f32", max(x.held * x.scales for x in pieces), "and scales"),
             ("exponents", ".b32", max(x.held * x.exponents for x in pieces), "or their exponents"),

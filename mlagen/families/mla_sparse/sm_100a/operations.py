@@ -104,11 +104,12 @@ class Sparse(InTensor):
         self.supply |= {"rows_apart": self.feeder.threads // LANES_A_ROW, "fetched": fetched}
         for operand, type, count, why in (
             ("place", ".b32", fetched, "rows of the next tile that this thread fetches"),
+            ("place_where", ".b32", fetched * self.supply["causal"], "their positions"),
             ("src", ".b64", fetched, "where the rows of this tile lie"),
             ("there", ".b32", 1, "which of them are rows, a bit each"),
         ):
-            names = s.named(operand, type, count, why)
-            self.supply[operand] = names if count > 1 else names[0]
+            names = s.named(operand, type, count, why) if count else []
+            self.supply[operand] = names[0] if count == 1 else names
         threads = self.feeder.threads
         for pipeline in self._rows():
             filled(pipeline, threads=threads, arrive="fenced" if self.pair else "")

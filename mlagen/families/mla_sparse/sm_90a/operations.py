@@ -155,6 +155,9 @@ CAUSAL = (
 WHERE = OwnRegisters(
     "where", "where", ".b32", "positions of two keys of this thread's next tile", 2
 )
+PAGE_WHERE = OwnRegisters(
+    "page_where", "page_where", ".b32", "positions of rows that this thread fetches next", 8
+)
 
 
 def prefill_by_keys(
@@ -237,7 +240,8 @@ def _seesaw(
 
 def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:
     """Registers for the lists of bf16 rows, of those who fetch rows and of those who mask."""
-    return OWN_LIST, *FOUND, *((BOUND,) if k.extra else ()), *((WHERE,) if k.causal else ())
+    positions = (WHERE, PAGE_WHERE) if k.causal else ()
+    return OWN_LIST, *FOUND, *((BOUND,) if k.extra else ()), *positions
 
 
 def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
