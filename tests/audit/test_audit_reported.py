@@ -21,6 +21,7 @@ RULES = {
     "k22_another_thread_waits": "smem-war",
     "k24_spin_between_groups": "wgmma-in-flight",
     "k27_pair_of_unequal_loops": "mbarrier-arrivals",
+    "k29_tiles_by_a_counter": "deadlock",
 }
 STORE = "    st.shared.b32 [%at], %r1;\n"
 SYNC = "    bar.sync 0;\n"
@@ -143,3 +144,64 @@ def test_the_pool_is_what_ptxas_gives(threads, limits, most):
     limits = f" .reqntid {threads}, 1, 1{limits}"
     assert errors(kernel(body.format(most), limits=limits)) == set()
     assert errors(kernel(body.format(most + 8), limits=limits)) == {"setmaxnreg-pool"}
+
+
+# Warp 1 copies as often as a word of shared memory says, which a thread has loaded from global
+# memory; warp 0 waits `{more}` times more. `{read}`: how they read it.
+ROUNDS = """
+    @%one ld.volatile.global.u32 %r6, [%g];
+    @%one mbarrier.init.shared::cta.b64 [%bar], 1;
+    @%one mbarrier.init.shared::cta.b64 [%bar+8], 1;
+    @%one fence.mbarrier_init.release.cluster;
+    {handed}
+    mov.u32 %i, 0;
+    setp.gt.u32 %p1, %t, 31;
+    @%p1 bra COPY;
+    add.u32 %r7, %r7, {more};
+A:  setp.ge.s32 %p2, %i, %r7;
+    @%p2 bra END;
+    and.b32 %parity, %i, 1;
+W:  mbarrier.try_wait.parity.shared::cta.b64 %wait, [%bar], %parity;
+    @!%wait bra W;
+    bar.warp.sync 0xffffffff;
+    @%one mbarrier.arrive.shared::cta.b64 _, [%bar+8];
+    add.u32 %i, %i, 1;
+    bra A;
+COPY:
+    setp.ne.u32 %p3, %t, 32;
+    @%p3 bra END;
+B:  setp.ge.s32 %p2, %i, %r7;
+    @%p2 bra END;
+    and.b32 %parity, %i, 1;
+    xor.b32 %parity, %parity, 1;
+V:  mbarrier.try_wait.parity.shared::cta.b64 %wait, [%bar+8], %parity;
+    @!%wait bra V;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 1024;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+        [%base], [%g], 1024, [%bar];
+    add.u32 %i, %i, 1;
+    bra B;
+"""
+HANDED = {
+    "a word": "    @%one st.shared.u32 [%base+2048], %r6;\n    bar.sync 0;\n"
+    "    ld.shared.u32 %r7, [%base+2048];\n",
+    "a vector": "    @%one st.shared.v2.u32 [%base+2048], {%r5, %r6};\n    bar.sync 0;\n"
+    "    ld.shared.v2.u32 {%r8, %r7}, [%base+2048];\n",
+    "of what nobody follows": "    cvt.rzi.s32.f32 %r6, %x;\n"
+    "    @%one st.shared.u32 [%base+2048], %r6;\n    bar.sync 0;\n"
+    "    ld.shared.u32 %r7, [%base+2048];\n",
+}
+
+
+@pytest.mark.parametrize("how", HANDED)
+def test_one_datum_decides_in_each_role(how):
+    same, more = (ROUNDS.format(handed=HANDED[how], more=number) for number in (0, 1))
+    assert errors(kernel(same, threads=64)) == set()
+    assert errors(kernel(more, threads=64)) & {"deadlock", "mbarrier-arrivals"}
+
+
+def test_a_shuffle_gives_one_lanes_datum_to_all():
+    """Each warp has its own word: nothing makes them equal."""
+    all_lanes = "    shfl.sync.idx.b32 %r7, %r6, 0, 31, -1;\n    bar.sync 0;\n"
+    body = ROUNDS.format(handed=all_lanes, more="0")
+    assert errors(kernel(body, threads=64)) & {"deadlock", "mbarrier-arrivals", "copy-unwaited"}

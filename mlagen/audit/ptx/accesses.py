@@ -10,8 +10,17 @@ from mlagen.audit.ptx.barriers import Copy
 from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Cells, Event
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.values import UNKNOWN, Lanes, Value, is_number
-from mlagen.ptx import Instruction, Kind, Memory
+from mlagen.audit.ptx.values import (
+    UNKNOWN,
+    Lanes,
+    Unknown,
+    Value,
+    expanded,
+    is_number,
+    take,
+    term,
+)
+from mlagen.ptx import Instruction, Kind, Memory, Operand, Vector
 
 _ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
 
@@ -76,6 +85,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is None:
         return
+    _loaded(state, agent, instruction, found)
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
     state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
     flow.read(state, agent, event, found.cells)
@@ -94,6 +104,51 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
     if found is not None:
         event = _write(state, agent, instruction, found, instruction.name)
         agent.did(event, False)
+        _hold(state, agent, instruction, found, event, lanes)
+
+
+def _each_of(
+    state: State, instruction: Instruction, operand: Operand
+) -> tuple[tuple[str, ...], int]:
+    """The registers of an access, and the bytes of each."""
+    names = operand.items if isinstance(operand, Vector) else (operand,)
+    return tuple(map(str, names)), state.program.widths[instruction.index] // max(len(names), 1)
+
+
+def _hold(
+    state: State, agent: Agent, instruction: Instruction, found: Cells, event: Event, lanes: Lanes
+) -> None:
+    """Keeps what a store wrote, where it may steer whoever loads it."""
+    names, size = _each_of(state, instruction, instruction.operands[1])
+    if instruction.name != "st" or size < CELL or not state.program.holds.intersection(names):
+        return
+    cells = found.cells.reshape(len(lanes), -1)[:, :: size // CELL]
+    for at, name in enumerate(names):
+        each = expanded(take(operands.value(state, agent, name), lanes), len(lanes))
+        for cell, value in zip(cells[:, at].tolist(), each, strict=True):
+            state.memory.held[cell * CELL] = (event.number, value)
+
+
+def _loaded(state: State, agent: Agent, instruction: Instruction, found: Cells) -> None:
+    """What a load of one place reads: the value that was stored there, or else a name for what
+    whoever reads it before the next write reads as well."""
+    wanted = state.program.steering.intersection(state.program.graph.writes[instruction.index])
+    if not wanted or instruction.name != "ld":
+        return
+    names, size = _each_of(state, instruction, instruction.operands[0])
+    each = -(-state.program.widths[instruction.index] // CELL)
+    if size < CELL or not (found.cells[:each] == found.cells.reshape(-1, each)).all():
+        return
+    for at, name in enumerate(names):
+        cell = int(found.cells[at * (size // CELL)])
+        number = int(state.memory.writer[cell])
+        if number < 0 or name not in wanted:
+            continue
+        by, value = state.memory.held.get(cell * CELL, (-1, UNKNOWN))
+        if by != number or isinstance(value, Unknown):
+            line = state.events[number].instruction.line
+            value = term("stored", line, number, cell * CELL)
+        agent.registers[name] = value
 
 
 def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:

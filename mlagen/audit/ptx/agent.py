@@ -16,7 +16,18 @@ import numpy as np
 from mlagen.audit.ptx.loads import Loading
 from mlagen.audit.ptx.order import Copies, Sink
 from mlagen.audit.ptx.shared import Event, Knowledge
-from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain, take
+from mlagen.audit.ptx.values import (
+    UNKNOWN,
+    Lanes,
+    Linear,
+    Mixed,
+    Value,
+    expanded,
+    is_number,
+    mixed,
+    plain,
+    take,
+)
 from mlagen.ptx import Instruction
 
 LANES = 32
@@ -334,4 +345,9 @@ def _merged(values: list[Value], sizes: list[int], order: Lanes) -> Value:
         return Linear(first.terms, constant)  # type: ignore[arg-type]
     if all(value is first for value in values):
         return first
+    if any(isinstance(value, (Linear, Mixed)) for value in values):
+        pieces = [
+            v for value, size in zip(values, sizes, strict=True) for v in expanded(value, size)
+        ]
+        return mixed([pieces[at] for at in order.tolist()])
     return UNKNOWN

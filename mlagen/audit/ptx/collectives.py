@@ -8,7 +8,7 @@ from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain
+from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Mixed, Value, is_number, mixed, plain
 from mlagen.ptx import Instruction
 from mlagen.ptx.effects import names_in
 
@@ -47,10 +47,12 @@ def _shuffled(state: State, agent: Agent, instruction: Instruction) -> Value:
     lane = plain(operands.value(state, agent, instruction.operands[2]))
     if isinstance(source, int) or (isinstance(source, Linear) and isinstance(source.constant, int)):
         return source  # all lanes hold the same
-    if not isinstance(source, np.ndarray):
-        return UNKNOWN
     whole = len(agent.threads) == LANES * len(agent.warps)
-    if "idx" in instruction.parts and isinstance(lane, int) and 0 <= lane < LANES and whole:
+    if not ("idx" in instruction.parts and isinstance(lane, int) and 0 <= lane < LANES and whole):
+        return UNKNOWN
+    if isinstance(source, Mixed):
+        return mixed([source.each[at - at % LANES + lane] for at in range(len(source.each))])
+    if isinstance(source, np.ndarray):
         return plain(np.repeat(source.reshape(-1, LANES)[:, lane], LANES))
     return UNKNOWN
 

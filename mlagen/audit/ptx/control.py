@@ -18,21 +18,26 @@ from mlagen.audit.ptx.values import (
     Lanes,
     Linear,
     Logic,
+    Mixed,
     Term,
     Unknown,
     Value,
     add,
     compare,
+    expanded,
     is_number,
     key_of,
     key_of_predicate,
+    mixed,
     plain,
     scale,
+    term,
 )
 from mlagen.ptx import Instruction, Memory, Vector
 from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
+_GIVES = ("atom", "ld")
 _WORD = 4  # bytes
 _DATA = frozenset(("atom", "call", "createpolicy", "activemask", "isspacep"))
 
@@ -44,6 +49,8 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
         return
     values = _results(state, agent, instruction, len(results))
     lanes: int | Lanes = 1
+    if instruction.name in _GIVES and all(value is UNKNOWN for value in values):
+        values = _data(state, agent, instruction, len(results))
     if instruction.guard:
         guard: Value = UNKNOWN
         if not _some_load_data(state, agent, instruction, values):
@@ -62,9 +69,28 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
     for name, value in zip(results, values, strict=True):
         if isinstance(lanes, np.ndarray):
             old = agent.registers.get(name, UNKNOWN)
+            if isinstance(value, Linear) or isinstance(old, (Linear, Mixed)):
+                both = zip(
+                    lanes.tolist(), *(expanded(v, lanes.size) for v in (value, old)), strict=True
+                )
+                agent.registers[name] = mixed([new if yes else was for yes, new, was in both])
+                continue
             known = is_number(old) and is_number(value)
             value = plain(np.where(lanes != 0, value, old)) if known else UNKNOWN  # type: ignore[arg-type]
         agent.registers[name] = plain(value) if isinstance(value, np.ndarray) else value
+
+
+def _data(state: State, agent: Agent, instruction: Instruction, count: int) -> list[Value]:
+    """What one thread gets from memory that others may write: a name for this moment."""
+    active = len(agent.threads)
+    if instruction.guard:
+        guard = operands.value(state, agent, instruction.guard.register)
+        if isinstance(guard, np.ndarray):
+            active = int((guard != instruction.guard.negated).sum())
+    if active != 1:
+        return [UNKNOWN] * count
+    state.data += 1
+    return [term("datum", instruction.line, state.data, at) for at in range(count)]
 
 
 def _some_load_data(
@@ -97,6 +123,8 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
     if name in ("mapa", "getctarank"):
         return [_ranked(name, [operands.value(state, agent, x) for x in given[1:]])]
     args = [operands.value(state, agent, x) for x in given[1:]]
+    if name == "mov" and isinstance(args[0], Mixed):
+        return args
     if name == "selp" and isinstance(given[3], str):
         args[2] = operands.decided(state, agent, instruction, given[3])
     function = state.program.compiled.get(instruction.index)

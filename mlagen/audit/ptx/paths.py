@@ -6,6 +6,7 @@ every size; a run is one path of the block. Runs are enumerated depth first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from mlagen.audit.ptx.arithmetic import evaluate
-from mlagen.audit.ptx.values import Compare, Lanes, Term, canonical
+from mlagen.audit.ptx.values import DATA, Compare, Lanes, Term, canonical, of_data
 
 Terms = tuple[tuple[Term, int], ...]
 
 _INFINITE = 1 << 70
-_NAMED = {"param", "special", "global", "symbol", "parameter"}
+_NAMED = {"param", "special", "global", "symbol", "parameter", *DATA}
 _DIVISIONS = ("_div", "_rem")
 # Values tried when a path is checked for being possible.
 _CANDIDATES = 4096
+_FREE = 2  # times that a branch on data is taken both ways
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class Path:
     witness: dict[Term, int] | None = None  # values that take this path, when last looked for
     skipped: set[Term] = field(default_factory=set)  # branches that were not followed
     _asked: dict[Terms, int] = field(default_factory=dict)
+    _data: dict[Term, dict[Terms, None]] = field(default_factory=dict)  # by where it comes from
     _chosen: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def clone(self) -> Path:
@@ -80,6 +83,7 @@ class Path:
             guesses=dict(self.guesses),
             skipped=set(self.skipped),
             _asked=dict(self._asked),
+            _data={name: dict(found) for name, found in self._data.items()},
             _chosen=dict(self._chosen),
         )
 
@@ -128,15 +132,16 @@ class Path:
         key = (pc, occurrence)
         if key not in self._chosen:
             tried = self.guesses.get(pc, 0) + 1
-            free = tried <= 2 and not (self.unresolved or self.partly_loaded)
+            free = tried <= _FREE and not (self.unresolved or self.partly_loaded)
             self._chosen[key] = self._pick(way_out, free)
             self.guesses[pc] = tried
         return self._chosen[key]
 
     def leave_open(self, terms: Terms) -> None:
         """Something depends on these in more than a comparison: a run with values is needed."""
-        self.intervals.setdefault(terms, self._fresh(terms))
-        self.unresolved = True
+        if not of_data(terms):
+            self.intervals.setdefault(terms, self._fresh(terms))
+            self.unresolved = True
 
     def loads_parts(self, terms: Terms) -> None:
         """A size decides which lanes load data: what comes of it is not guessed any more."""
@@ -187,7 +192,14 @@ class Path:
         return False
 
     def _ask(self, terms: Terms, first: bool) -> bool:
-        """Takes a decision about `terms`; whether to take `first` is what a path is made of."""
+        """Takes a decision about `terms`; whether to take `first` is what a path is made of. Data
+        that comes again and again is free the first two times, as in `guess`."""
+        if of_data(terms):
+            kind = tuple((name[:2] if name[0] in DATA else name, c) for name, c in terms)
+            before = self._data.setdefault(kind, {})
+            if terms not in before and len(before) >= _FREE:
+                return first if self._pick(True, False) else not first
+            before[terms] = None
         # The rounds of nested loops share the allowance; each question has two answers at least.
         times = self._asked.get(terms, 0) + 1
         asked = sum(self._asked.values()) + 1 - len({*self._asked, terms})
@@ -209,7 +221,7 @@ class Path:
         arrays = {name: np.array([number]) for name, number in values.items()}
         if any(number >= self.bounds.get(name, _INFINITE) for name, number in values.items()):
             return False
-        for terms, interval in self.intervals.items():
+        for terms, interval in self._bound().items():
             if any(name not in arrays for name in _variables(terms)):
                 return False
             number = _sum(terms, arrays)
@@ -224,16 +236,17 @@ class Path:
 
     def found(self, least: Mapping[Term, int]) -> list[dict[Term, int]]:
         """As `witnesses`, and those of `least` no smaller."""
-        variables = sorted({v for terms in self.intervals for v in _variables(terms)}, key=repr)
+        intervals = self._bound()
+        variables = sorted({v for terms in intervals for v in _variables(terms)}, key=repr)
         if not variables:
             return [{}]
-        for values in _candidates(variables, self.intervals):
+        for values in _candidates(variables, intervals):
             values |= {v: np.maximum(values[v], low) for v, low in least.items() if v in values}
             _fit_the_grid(values, self.blocks)
-            good = _divisible(self.intervals, values)
+            good = _divisible(intervals, values)
             for name in self.bounds.keys() & values.keys():
                 good &= values[name] < self.bounds[name]
-            for terms, interval in self.intervals.items():
+            for terms, interval in intervals.items():
                 number = _sum(terms, values)
                 if number is None:
                     continue
@@ -247,6 +260,22 @@ class Path:
                     for at in dict.fromkeys((int(places[0]), int(places[-1])))
                 ]
         return []
+
+    def _bound(self) -> dict[Terms, _Interval]:
+        """What is decided, but where a datum is free to be what is wanted: nothing else has it."""
+        left = dict(self.intervals)
+        while True:
+            uses = Counter(name for terms in left for name in set(_variables(terms)))
+            loose = [
+                terms
+                for terms, interval in left.items()
+                if any(n[0] in DATA and abs(c) == 1 and uses[n] == 1 for n, c in terms)
+                and interval.low <= interval.high
+            ]
+            if not loose:
+                return left
+            for terms in loose:
+                del left[terms]
 
 
 def named_again(values: Mapping[Term, int]) -> dict[Term, int]:
@@ -279,8 +308,9 @@ def told(values: Mapping[Term, int]) -> str:
 
 
 def _lowest(terms: Terms) -> int:
-    """Sizes and indices are not negative; a difference may be."""
-    return 0 if all(coefficient > 0 for _, coefficient in terms) else -_INFINITE
+    """Sizes and indices are not negative; a difference may be, and data."""
+    sizes = all(coefficient > 0 for _, coefficient in terms) and not of_data(terms)
+    return 0 if sizes else -_INFINITE
 
 
 def _variables(terms: Terms) -> Iterator[Term]:
@@ -404,6 +434,8 @@ def _name(variable: Term) -> str:
     if variable[0] == "global":
         pointers = [str(name[1]) for name in _of_address(variable[1])]
         return f"[{', '.join(pointers)}]"
+    if variable[0] in DATA:
+        return f"data of line {variable[1]}"
     return str(variable[1]) if len(variable) > 1 else str(variable[0])
 
 

@@ -103,7 +103,7 @@ class EntryProgram:
             for i, kind in enumerate(self.graph.kinds)
             if kind is Kind.WGMMA
         }
-        self.steering = relevant(self.graph)
+        self.steering, self.holds = relevant(self.graph, entry.registers)
         self._readers: dict[str, set[int]] = defaultdict(set)
         for i, names in enumerate(self.graph.reads):
             for name in names:

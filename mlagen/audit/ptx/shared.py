@@ -112,6 +112,8 @@ class SharedMemory:
     # By first cell, last cell and identity of the cells; a later read that knows of an earlier one
     # stands for both.
     reads: dict[_Key, list[Read]] = field(default_factory=dict)
+    # What steers and was stored, by its first byte: the event, and the value.
+    held: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     @staticmethod
     def of(size: int, events: list[Event]) -> SharedMemory:
@@ -124,7 +126,9 @@ class SharedMemory:
     def clone(self, events: list[Event]) -> SharedMemory:
         """An independent copy."""
         reads = {key: list(found) for key, found in self.reads.items()}
-        return SharedMemory(self.size, events, self.writer.copy(), self.thread.copy(), reads)
+        return SharedMemory(
+            self.size, events, self.writer.copy(), self.thread.copy(), reads, dict(self.held)
+        )
 
     def read_range(
         self, start: int, size: int, event: Event, knows: Knowledge, *, keep: bool = True

@@ -77,6 +77,7 @@ class State:
     moved: bool = False
     flow: int = 0  # fingerprint of which write each read sees
     counts: dict[tuple[int, int], int] = field(default_factory=dict)  # by line and warp
+    data: int = 0  # that have got a name
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
     begun: list[Event] = field(default_factory=list)  # the begin of each block of a cluster
     # Accesses to shared memory of a cluster, by its block; and those from another block.

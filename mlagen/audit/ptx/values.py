@@ -7,7 +7,7 @@ are seen to loop equally often.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -34,6 +34,14 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixed(Unknown):
+    """A value of its own in each thread, of which some are not numbers. Arithmetic knows nothing of
+    it; a shuffle from one lane does."""
+
+    each: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +195,38 @@ def take(value: Value, lanes: Lanes) -> Value:
         return Compare(take(value.value, lanes), value.op)  # type: ignore[arg-type]
     if isinstance(value, Logic):
         return logic(value.op, *(take(arg, lanes) for arg in value.args))
-    return value
+    return mixed([value.each[at] for at in lanes.tolist()]) if isinstance(value, Mixed) else value
+
+
+def mixed(values: Sequence[Value]) -> Value:
+    """One value for each thread, as one."""
+    first = values[0]
+    keys = {key_of(v) if isinstance(v, (int, Linear)) else id(v) for v in values}
+    if len(keys) == 1:
+        return first
+    return Mixed(tuple(values)) if any(isinstance(v, Linear) for v in values) else UNKNOWN
+
+
+def expanded(value: Value, count: int) -> list[Value]:
+    """The value of each of some threads; UNKNOWN where lanes differ in more than a number."""
+    if isinstance(value, Mixed):
+        return list(value.each)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    whole = isinstance(value, int) or (
+        isinstance(value, Linear) and isinstance(value.constant, int)
+    )
+    return [value if whole else UNKNOWN] * count
+
+
+# Data: what a load, an atomic or a place in shared memory gave at one moment. Whoever has it by
+# that name has the same; where it came from, as a line, is the second part of the name.
+DATA = ("datum", "stored")
+
+
+def of_data(terms: tuple[tuple[Term, int], ...]) -> bool:
+    """Whether data is among these."""
+    return any(name[0] in DATA for name, _ in terms)
 
 
 def compare(a: Value, b: Value, op: str) -> Value:
