@@ -289,12 +289,31 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
         ("waves a SIMD", str(audit.waves_per_simd)),
         ("LDS", f"{audit.lds_bytes} bytes"),
         ("scratch", f"{audit.scratch_bytes} bytes"),
+        *(("banks", told) for told in [_banks(audit)] if told),
         ("waits", str(len(audit.waits))),
         ("findings", counted(audit.findings) if audit.findings else "0 errors"),
         ("errors show in", f"{sum(len(f.places) for f in audit.errors)} places"),
         ("by rule", rules or "none"),
         ("covered", _covered(audit)),
     ]
+
+
+def _banks(audit: KernelAudit) -> str:
+    """Bank conflicts of the LDS instructions whose cycles are known, "" where there are none of
+    these: the worst of them. Of others nothing is said."""
+    known = [(one.cycles, one.ideal, one) for one in (audit.lds.accesses if audit.lds else ())
+             if one.cycles is not None and one.ideal is not None]  # fmt: skip
+    slow = [(cycles - ideal, cycles, ideal, one) for cycles, ideal, one in known if cycles > ideal]
+    if not known:
+        return ""
+    if not slow:
+        return f"no conflicts in the {len(known)} LDS instructions whose cycles are known"
+    _, cycles, ideal, worst = max(slow, key=lambda row: row[0])
+    name = worst.asm.partition(" ")[0]
+    return (
+        f"conflicts in {len(slow)} of {len(known)} LDS instructions whose cycles are known, at "
+        f"worst {cycles} cycles for {ideal} ({name} at {worst.pc:#x})"
+    )
 
 
 def _covered(audit: KernelAudit) -> str:

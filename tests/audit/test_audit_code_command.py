@@ -142,3 +142,13 @@ def test_a_kernel_that_is_not_there(files):
 def test_a_folder_without_code(tmp_path):
     done = audit(tmp_path)
     assert done.returncode == 5 and "neither kernel.co nor kernel.ptx" in done.stderr
+
+
+def test_bank_conflicts_are_answered(tmp_path):
+    """A row of 256 bytes a lane: all lanes of a phase meet in one bank. Rows of 16: none do."""
+    for shift, told in ((8, "conflicts in 1 of 1 LDS"), (4, "no conflicts in the 1 LDS")):
+        read = "ds_read_b128 v[4:7], v1\ns_waitcnt lgkmcnt(0)\ns_endpgm"
+        body = f"v_lshlrev_b32 v1, {shift}, v0\n{read}"
+        (tmp_path / "k.co").write_bytes(assemble(body, lds=65536))
+        done = audit(tmp_path / "k.co", "--threads", 64)
+        assert re.search(rf"^banks +{told}", done.stdout, re.MULTILINE), done.stdout
