@@ -68,6 +68,8 @@ SAMPLED = {
     "test_audit_sparse.py": 6,
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 60,
+    "test_litmus.py": 60,
+    "test_block_ends.py": 6,
     "test_verify_sparse_blackwell.py": 140,
     "test_verify_sparse_decode_blackwell.py": 60,
     "test_verify_decode_blackwell.py": 40,

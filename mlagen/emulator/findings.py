@@ -53,7 +53,7 @@ class PtxFinding(Finding):
     machine, "letter" for what the ISA's text orders by nothing and every known machine does.
 
     Kinds: race-raw, race-war, race-waw, undefined-register, register-in-flight (the tensor core has
-    it), undefined-shared, diverged, barrier-count, mbarrier-misuse, bytes-uncounted,
+    it), undefined-shared, diverged, barrier-count, bar-order, mbarrier-misuse, bytes-uncounted,
     pending-at-exit, shared-gone and shared-early (a block of the cluster may have ended, or not
     begun), registers-budget, wgmma-misuse, global-bounds, shared-bounds, local-bounds,
     param-bounds, const-bounds, alignment, descriptor, map-misuse, undefined-tensor and

@@ -168,3 +168,40 @@ def test_a_barrier_that_too_few_reach_ends_nothing(mode):
 def test_a_barrier_or_count_that_does_not_exist_stops_the_run(body):
     ran = run(kernel(START + body + "ret;", "p"), {"p": np.zeros(1, np.uint32)})
     assert ran.fault == "FAULT_BARRIER"
+
+
+PAIRS = """mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 6; add.u32 %r3, %r2, {first};
+{twice}bar.sync %r3, 64;
+ret;"""
+EVERY = [("latest", 0), ("earliest", 0), *(("drawn", seed) for seed in range(5))]
+
+
+@pytest.mark.parametrize("mode, seed", EVERY)
+def test_two_pairs_of_warps_at_one_barrier(mode, seed):
+    """Which two of four warps meet is luck; with a barrier each it is not."""
+    one = PAIRS.format(first=0, twice="").replace("%r3, 64", "1, 64")
+    ran = run(kernel(one), block=(128, 1, 1), mode=mode, seed=seed)
+    assert ran.kinds() == ["BARRIER_ORDER"]
+    ran = run(kernel(PAIRS.format(first=1, twice="bar.sync %r3, 64;\n" * 2)), block=(128, 1, 1),
+              mode=mode, seed=seed)  # fmt: skip
+    assert ran.ended and not ran.findings
+
+
+@pytest.mark.parametrize("mode, seed", EVERY)
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_producer_arrives_again(answer, mode, seed):
+    """A second bar.arrive of the producer may count for the first use, but where it has waited for
+    the consumer's answer."""
+    text = f"""mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32; mov.u32 %r2, 0;
+    L:
+    @%p1 bar.arrive 1, 64;
+    @!%p1 bar.sync 1, 64;
+    {"@%p1 bar.sync 2, 64;" if answer else ""}
+    {"@!%p1 bar.arrive 2, 64;" if answer else ""}
+    add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 3; @%p2 bra L;
+    ret;"""
+    ran = run(kernel(text), block=(64, 1, 1), mode=mode, seed=seed)
+    if answer:
+        assert ran.ended and not ran.findings
+    else:
+        assert {"BARRIER_ORDER", "BARRIER_COUNT"} & set(ran.kinds())

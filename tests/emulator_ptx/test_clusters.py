@@ -283,7 +283,9 @@ def test_what_the_kernel_before_writes_is_there_after_the_wait(mode):
         given = [Argument(0, Buffer("p", held, late=True))]
         ran = emulate(text, Launch((3, 1, 1), (64, 1, 1), given), Settings(mode=mode))
         if before and after:
-            assert not ran.findings and np.array_equal(held[64:], np.arange(64))
+            # Three blocks store the same values to the same words, by the letter a race.
+            assert {found.severity for found in ran.findings} == {"letter"}
+            assert np.array_equal(held[64:], np.arange(64))
         else:
             told = [f for f in ran.findings if "the kernel before it may still write" in str(f)]
             assert told and told[0].kind == "global-bounds"
@@ -315,3 +317,20 @@ def test_registers_are_waited_for(mode):
 
 def test_more_registers_than_a_warp_has_cannot_be_given_back():
     assert "REGISTERS_BUDGET" in run(registers(176, 176), block=(384, 1, 1)).kinds()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("blocks, most, fits", [(1, 240, True), (2, 240, False), (2, 232, True)])
+def test_registers_of_two_blocks_on_a_multiprocessor(blocks, most, fits, mode):
+    # 256 threads begin with 255 or, where two blocks are to be there, with 128.
+    text = kernel(
+        f"""mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128;
+        @!%p1 bra U;
+        setmaxnreg.dec.sync.aligned.u32 24;
+        bra E;
+        U: setmaxnreg.{"inc" if blocks == 2 else "dec"}.sync.aligned.u32 {most};
+        E: ret;""",
+        directives=f".maxntid 256, 1, 1\n.minnctapersm {blocks}",
+    )
+    ran = run(text, block=(256, 1, 1), mode=mode)
+    assert ran.ended == fits and not ran.findings

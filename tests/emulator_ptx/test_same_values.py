@@ -60,3 +60,18 @@ def test_a_guard_that_keeps_all_lanes_out_is_no_divergence(lanes: int, told: boo
         @%p1 wgmma.fence.sync.aligned; ret;"""
     )
     assert ("DIVERGED" in run(text, {}, block=(128, 1, 1)).kinds()) is told
+
+
+@pytest.mark.parametrize("mode", ["latest", "earliest", "drawn"])
+@pytest.mark.parametrize("value, grid, told", [
+    ("7", 1, []), ("%r1", 1, [y.ERROR]), ("7", 2, [y.LETTER]), ("%r2", 2, [y.ERROR]),
+])  # fmt: skip
+def test_of_global_memory(mode: str, value: str, grid: int, told: list[int]) -> None:
+    """Warps of a block may all store a result that they have; blocks are told of it by the letter.
+    No instruction of the kernel orders anything."""
+    text = f"""ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; shr.u32 %r1, %r1, 5;
+    mov.u32 %r2, %ctaid.x; st.global.u32 [%rd1], {value}; ret;"""
+    memory = np.zeros(1, np.uint32)
+    block = 64 if grid == 1 else 32
+    found = run(kernel(text, "p"), {"p": memory}, grid=(grid, 1, 1), block=(block, 1, 1), mode=mode)
+    assert [(one.kind, one.c) for one in found.findings] == [("RACE", c) for c in told]

@@ -39,11 +39,11 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_BUSY,  # int64: the same place; 0, or the wgmma group that still reads or writes it
     C_CLOCKS,  # vector clocks of warps: N = C_COMPONENTS int64 each
     C_OBJECTS,  # vector clocks of barriers and mbarriers, as many each
-    C_SHADOW,  # uint32: the record of accesses of each word of shared memory
+    C_SHADOW,  # uint32: the record of accesses of each word of shared memory, then of buffers
     C_FIND,  # findings: F_SIZE int64 each
     C_FIND_INDEX,  # hash table over them
     C_COUNT,  # executions of each row
-    C_GRID,  # what the clusters of a launch share: G_ slots
+    C_GRID,  # what the clusters of a launch share: GRID_ slots
     C_TEMP,  # work space: TEMP_BYTES
     C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
     C_RECORDS,  # records of accesses (order.records)
@@ -52,7 +52,8 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_LOADS,  # loads from shared memory that are kept (order.loads), KEPT a warp
     C_LOADED,  # int64, the place as C_DEFINED's: the load whose value a register has; 0: none
     C_USES,  # what the ends of blocks come after (order.blocks): USE_SIZE int64 a component, a CTA
-) = range(34)
+    C_ORDER,  # G_ slots: order through global memory (order.grid)
+) = range(35)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -93,7 +94,9 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_TURN,  # set by the host: lanes of a warp that are apart take turns
     C_KINDS,  # components of vector clocks that a warp has (order.layout)
     C_TENSOR_AT,  # where a CTA's tensor memory begins in its room of shared memory; 0: it has none
-) = range(64, 101)
+    C_FENCED_MORE,  # kind of FENCED for memory of rank 1, and so on; 0: one for all (order.clocks)
+    C_FENCED_GLOBAL,  # the same for global memory
+) = range(64, 103)
 C_SIZE: Final = 128
 
 LATEST, EARLIEST, DRAWN = range(3)
@@ -197,6 +200,8 @@ NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand tha
     X_TENSOR,  # tensor: tcgen05
 ) = range(26)
 
+IN_GENERIC: Final = 16  # P_FLAGS of X_COPY: through the generic proxy (st.async, red.async)
+
 # ---- warps (int64) ----------------------------------------------------------------------------
 (
     W_PC,  # row of the lanes that run next
@@ -260,8 +265,9 @@ GENERIC_CONST: Final = 0x7C00_0000_0000
 GENERIC_END: Final = 0x7F01_0000_0000
 
 # Buffers of global memory.
-B_BASE, B_BYTES, B_HOST, B_ACCESS = range(4)
-B_SIZE: Final = 4
+# B_SHADOW: where the records of its words begin in C_SHADOW, in bytes; -1: none are kept.
+B_BASE, B_BYTES, B_HOST, B_ACCESS, B_SHADOW = range(5)
+B_SIZE: Final = 5
 
 # Findings.
 (
@@ -299,7 +305,8 @@ FIND_SLOTS: Final = 16384
     MAP_MISUSE,
     TENSOR_MISUSE,  # a: a rule of tensor.layout
     SHARED_EARLY,  # an access to a CTA of the cluster that may not have begun
-) = range(1, 19)
+    BARRIER_ORDER,  # an arrival at a named barrier that may belong to the use before; a: its number
+) = range(1, 20)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
 ERROR: Final = 2  # nothing orders it
 

@@ -12,13 +12,13 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.matrix import layout as matrix
 from mlagen.emulator.ptx.order import layout as order
-from mlagen.emulator.ptx.order.layout import G_CLUSTERS
-from mlagen.emulator.ptx.order.tables import GridTables, grid_tables
+from mlagen.emulator.ptx.order.tables import GridTables, communicates, grid_tables
 from mlagen.emulator.ptx.program import Program
 from mlagen.emulator.ptx.tensor import layout as tensor
 
 Triple = tuple[int, int, int]
 
+MOST_TRACKED = 1 << 28  # bytes of buffers whose accesses have records
 MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.DRAWN}
 
 
@@ -39,7 +39,8 @@ class GlobalBuffer:
 class Setup:
     """A launch, checked: `parameters` are the bytes of the parameter space, `maps` a row of words
     for each tensor map. `clusters`: numbers of those to run (None: all), at most
-    `max_instructions` of each; `threads`: of the host, for clusters that need nothing of others."""
+    `max_instructions` of each; `threads`: of the host. `apart`: no cluster can learn anything of
+    another one, so several threads may run them."""
 
     program: Program
     grid: Triple
@@ -56,6 +57,7 @@ class Setup:
     max_instructions: int | None = None
     clusters: Sequence[int] | None = None
     threads: int = 1
+    apart: bool = False
 
     @property
     def cluster_ctas(self) -> int:
@@ -104,11 +106,11 @@ class ClusterState:
         self.context = np.zeros(y.C_SIZE, np.int64)
         self.arrays: dict[int, np.ndarray] = {}
         count = len(program.entry.registers)
-        room = program.dynamic + setup.dynamic_shared
-        room += -room % 1024
-        cells = room if program.tensor else 0  # where tensor memory begins
-        room += tensor.BYTES if program.tensor else 0
+        cells = _cells(setup) if program.tensor else 0  # where tensor memory begins
+        room = _room(setup)
         clocks = _components(setup)
+        kinds, fenced_more, fenced_global = _kinds(setup)
+        general = shared.tracked // 4  # words of buffers
         sizes = {
             y.C_REGISTERS: total * program.register_bytes,
             y.C_WARPS: total * y.W_SIZE * 8,
@@ -127,7 +129,7 @@ class ClusterState:
             y.C_TENSOR: 8 * (ctas * tensor.TC_SIZE + total * tensor.TW_SIZE),
             y.C_AFTER: total * clocks * 8 if program.tensor else 0,
             y.C_USES: ctas * clocks * order.USE_SIZE * 8 if setup.sanitize else 0,
-            y.C_SHADOW: ctas * room if setup.sanitize else 0,
+            y.C_SHADOW: ctas * room + shared.tracked if setup.sanitize else 0,
             y.C_LOADS: total * order.KEPT * order.L_SIZE * 8 if program.loads else 0,
             y.C_LOADED: total * count * 8 if program.loads else 0,
             y.C_TEMP: y.TEMP_BYTES,
@@ -138,11 +140,13 @@ class ClusterState:
         for slot, size in sizes.items():
             self._place(slot, np.zeros(max(size, 64), np.uint8))
         if setup.sanitize:
-            self._place(y.C_RECORDS, order.record_table(ctas * room // 4))
+            self._place(y.C_RECORDS, order.record_table(ctas * room // 4, general))
         memory = np.full(ctas * room // 4, y.POISON, np.uint32)
         self._place(y.C_SHARED, memory)
         for slot, array in shared.arrays.items():
             self._place(slot, array)
+        self.order = shared.order or _own_tables(setup)
+        self._place(y.C_ORDER, self.order.words)
         numbers = {
             y.C_WARPS_ALL: total,
             y.C_CTA_WARPS: warps,
@@ -165,8 +169,10 @@ class ClusterState:
             y.C_CURRENT: -1,
             y.C_STALLS: -1,
             y.C_CLUSTER: number,
-            y.C_KINDS: _kinds(program),
+            y.C_KINDS: kinds,
             y.C_TENSOR_AT: cells,
+            y.C_FENCED_MORE: fenced_more,
+            y.C_FENCED_GLOBAL: fenced_global,
         }
         for slot, value in numbers.items():
             self.context[slot] = value
@@ -175,6 +181,14 @@ class ClusterState:
     def _place(self, slot: int, array: np.ndarray) -> None:
         self.arrays[slot] = array
         self.context[slot] = array.ctypes.data
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of memory, without the records of buffers: of these only what was made is
+        there."""
+        tracked = self.shared.tracked
+        general = tracked + min(tracked // 4, order.MOST_GENERAL) * order.RECORD
+        return sum(array.nbytes for array in self.arrays.values()) - general
 
     def words(self, slot: int, size: int) -> np.ndarray:
         """An array as rows of `size` int64."""
@@ -256,18 +270,21 @@ class Shared:
         program = setup.program
         rows = sorted(setup.buffers, key=lambda buffer: buffer.base)
         table = np.zeros((max(len(rows), 1), y.B_SIZE), np.int64)
+        self.tracked = 0  # bytes of buffers whose accesses have records, in C_SHADOW from
+        self.first_tracked = setup.cluster_ctas * _room(setup)  # on
         for number, buffer in enumerate(rows):
             host = buffer.array.ctypes.data
             access = 0 if buffer.late else buffer.access
-            table[number] = buffer.base, buffer.array.nbytes, host, access
+            shadow = self._shadow(setup, buffer)
+            table[number] = buffer.base, buffer.array.nbytes, host, access, shadow
         self.buffers, self._table = rows, table
         self.grid = np.zeros(64, np.int64)
         self.grid[agents.GRID_UNFINISHED] = any(buffer.late for buffer in rows)
         if any(i.name == "clusterlaunchcontrol" for i in program.entry.instructions):
             self._offer(setup)
-        self.order = _order_tables(setup)
-        if self.order is not None:
-            self.grid[G_CLUSTERS : G_CLUSTERS + len(self.order.words)] = self.order.words
+        strong = communicates(program.entry) and not setup.apart
+        self.order = _order_tables(setup) if strong else None
+        self.alone = setup.sanitize and not strong  # clusters cannot tell each other anything
         self.arrays = {
             y.C_PROGRAM: program.rows,
             y.C_LIST: program.lists,
@@ -280,6 +297,15 @@ class Shared:
             else np.zeros(64, np.int64),
             y.C_GRID: self.grid,
         }
+
+    def _shadow(self, setup: Setup, buffer: GlobalBuffer) -> int:
+        """Where the records of a buffer's words begin, in bytes of C_SHADOW: of those that kernels
+        may write to, as far as there is room."""
+        size = buffer.array.nbytes + 3 & ~3
+        if not setup.sanitize or buffer.access & 2 == 0 or self.tracked + size > MOST_TRACKED:
+            return -1
+        self.tracked += size
+        return self.first_tracked + self.tracked - size
 
     def end_before(self) -> bool:
         """The kernel before ends, and what it wrote may be accessed. False: it had ended."""
@@ -298,17 +324,40 @@ class Shared:
 
 
 def _order_tables(setup: Setup) -> GridTables | None:
-    """What keeps the order between clusters, where the launch may need it."""
-    if not setup.sanitize:
+    """What keeps the order between clusters, where they may tell each other something."""
+    clusters = math.prod(setup.per)
+    if not setup.sanitize or clusters > order.MOST_CLUSTERS:
         return None
-    return grid_tables(setup.program.entry, math.prod(setup.per), _components(setup))
+    return grid_tables(clusters, _components(setup), others=True)
 
 
-def _kinds(program: Program) -> int:
-    return order.TENSOR_KINDS if program.tensor else order.KINDS
+def _own_tables(setup: Setup) -> GridTables:
+    """What keeps the order within a cluster alone."""
+    flags = setup.sanitize and communicates(setup.program.entry)
+    return grid_tables(int(flags), _components(setup), others=False)
+
+
+def _cells(setup: Setup) -> int:
+    """Bytes of shared memory of a CTA, to a whole number of KiB."""
+    room = setup.program.dynamic + setup.dynamic_shared
+    return room + -room % 1024
+
+
+def _room(setup: Setup) -> int:
+    """The same with tensor memory, where there is some."""
+    return _cells(setup) + (tensor.BYTES if setup.program.tensor else 0)
+
+
+def _warps(setup: Setup) -> int:
+    return -(-math.prod(setup.block) // y.LANES)
+
+
+def _kinds(setup: Setup) -> tuple[int, int, int]:
+    """See `order.kinds`."""
+    own = order.TENSOR_KINDS if setup.program.tensor else order.KINDS
+    return order.kinds(setup.cluster_ctas, _warps(setup), own)
 
 
 def _components(setup: Setup) -> int:
     """Of a vector clock."""
-    warps = -(-math.prod(setup.block) // y.LANES)
-    return order.components(setup.cluster_ctas, warps, _kinds(setup.program))
+    return order.components(setup.cluster_ctas, _warps(setup), _kinds(setup)[0])

@@ -18,7 +18,14 @@ from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.agents.vectors import barrier_vector, close_phase
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.order.blocks import tell_begun
-from mlagen.emulator.ptx.order.clocks import acquire_from, clocks_of, release_to
+from mlagen.emulator.ptx.order.clocks import (
+    GENERIC,
+    acquire_from,
+    clocks_of,
+    component,
+    release_to,
+    warp_of,
+)
 from mlagen.emulator.ptx.state import (
     cta_of,
     fault,
@@ -66,6 +73,7 @@ def finish(context: int, slot: int) -> None:
     """A generation of a barrier is complete."""
     b = barrier_base(context, slot)
     store_i64(b, a.NB_GENERATION, load_i64(b, a.NB_GENERATION) + 1)
+    store_i64(b, a.NB_LAST, load_i64(b, a.NB_ROW))
     store_i64(b, a.NB_DONE_TRUE, load_i64(b, a.NB_TRUE))
     store_i64(b, a.NB_DONE_RED, load_i64(b, a.NB_RED))
     store_i64(b, a.NB_TRUE, 0)
@@ -74,6 +82,8 @@ def finish(context: int, slot: int) -> None:
     store_i64(b, a.NB_WHOLE, 0)
     store_i64(b, a.NB_ARRIVED, 0)
     store_i64(b, a.NB_THREADS, 0)
+    store_i64(b, a.NB_BEFORE, load_i64(b, a.NB_WARPS))
+    store_i64(b, a.NB_WARPS, 0)
     if load_i64(context, y.C_SANITIZE) != 0:
         close_phase(context, barrier_vector(context, slot, 0))
     moved(context)
@@ -91,6 +101,30 @@ def settle_barrier(context: int, slot: int) -> None:
         over = load_i64(b, a.NB_THREADS) >= live_threads(context, slot // a.NAMED)
     if over:
         finish(context, slot)
+
+
+@compiled
+def check_order(context: int, warp: int, row: int, slot: int) -> None:
+    """A warp is about to arrive at a named barrier: it has to know of all that arrived in the
+    generation before, or it might have been one of them."""
+    b = barrier_base(context, slot)
+    number = warp % load_i64(context, y.C_CTA_WARPS)
+    store_i64(b, a.NB_WARPS, load_i64(b, a.NB_WARPS) | 1 << number)
+    others = load_i64(b, a.NB_BEFORE) & ~(1 << number)
+    clocks = clocks_of(context, warp)
+    vector = barrier_vector(context, slot, 1)
+    first = component(context, cta_of(context, warp), GENERIC, 0)
+    while others != 0:
+        other = first + first_lane(others)
+        others &= others - 1
+        if load_i64(clocks, other) < load_i64(vector, other):
+            found = report(
+                context, y.BARRIER_ORDER, row, load_i64(b, a.NB_LAST), warp, slot % a.NAMED, 0,
+                y.ERROR,
+            )  # fmt: skip
+            if found != 0:
+                store_i64(found, y.F_OTHER_WARP, warp_of(context, other))
+            return
 
 
 @compiled
@@ -132,6 +166,7 @@ def arrive_at(context: int, warp: int, row: int, slot: int, lanes: int) -> None:
     store_i64(b, a.NB_ARRIVED, load_i64(b, a.NB_ARRIVED) + arrived)
     store_i64(b, a.NB_THREADS, load_i64(b, a.NB_THREADS) + threads)
     if load_i64(context, y.C_SANITIZE) != 0:
+        check_order(context, warp, row, slot)
         release_to(context, warp, barrier_vector(context, slot, 0))
     settle_barrier(context, slot)
 

@@ -19,7 +19,7 @@ from mlagen.emulator.ptx.agents.places import (
 )
 from mlagen.emulator.ptx.agents.reductions import reduce_bytes
 from mlagen.emulator.ptx.order.clocks import BULK, mbarrier_component, own
-from mlagen.emulator.ptx.order.meeting import READ, WRITE
+from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE
 from mlagen.emulator.ptx.order.words import global_range
 
 CHUNK = 16
@@ -200,6 +200,8 @@ def check_box(context: int, op: int, words: int) -> bool:
         if global_host(context, row, start, size, 1 if loads else 2) == 0:
             return False
         if load_i64(context, y.C_SANITIZE) != 0:
-            how = READ if loads else WRITE
+            how = READ
+            if not loads:
+                how = ATOMIC if load_i64(op, a.O_HOW) != 0 else WRITE
             global_range(context, warp, row, start, size, how, number, clock)
     return True

@@ -25,8 +25,8 @@ from mlagen.emulator.ptx.order.clocks import (
     own,
 )
 from mlagen.emulator.ptx.order.lanes import release_lanes
-from mlagen.emulator.ptx.order.meeting import READ, WRITE
-from mlagen.emulator.ptx.order.words import global_range
+from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE
+from mlagen.emulator.ptx.order.words import copied_global, global_range
 from mlagen.emulator.ptx.state import fault, place, program_row
 
 # P_OP
@@ -73,7 +73,7 @@ def note_lane(context: int, warp: int, row: int, target: int, source: int, sizes
     where = target if target < y.GENERIC_SHARED else target - y.GENERIC_SHARED
     copied_range(context, warp, row, where, sizes & 0xFF, WRITE, number, clock)
     if (sizes >> 8) & 0xFF != 0:
-        global_range(context, warp, row, source, (sizes >> 8) & 0xFF, READ, number, clock)
+        copied_global(context, warp, row, source, (sizes >> 8) & 0xFF, number, clock)
 
 
 @compiled
@@ -179,7 +179,8 @@ def issue_store(context: int, warp: int, row: int, lane: int, size: int) -> bool
     note_shared(context, op, where, size)
     if load_i64(context, y.C_SANITIZE) != 0:
         clock = load_i64(op, a.O_GROUP) + 1
-        global_range(context, warp, row, target, size, WRITE, own(context, warp, BULK), clock)
+        how = ATOMIC if load_i64(op, a.O_HOW) != 0 else WRITE
+        global_range(context, warp, row, target, size, how, own(context, warp, BULK), clock)
     send(context, number)
     return True
 

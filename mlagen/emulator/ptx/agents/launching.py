@@ -42,8 +42,9 @@ REGISTERS = 65536  # of a multiprocessor
 
 @compiled
 def registers_now(context: int, warp: int, p: int) -> int:
-    """Registers that a thread of a warp has. At launch: what the kernel says (.maxnreg), else an
-    equal share of the multiprocessor's, by eights, and by four warps, as these are allocated."""
+    """Registers that a thread of a warp has. At launch: what the kernel's text says (.maxnreg, its
+    block), else an equal share of the multiprocessor's, by eights, and by four warps, as these are
+    allocated."""
     held = load_i64(groups_at(context, warp), a.GR_REGISTERS)
     if held != 0:
         return held

@@ -80,7 +80,10 @@ MISUSE: Final = {
     NB_DONE_TRUE,  # the same of the last complete generation
     NB_DONE_RED,
     NB_ROW,
-) = range(10)
+    NB_WARPS,  # warps of the CTA that have arrived, a bit each
+    NB_BEFORE,  # the same in the last complete generation,
+    NB_LAST,  # and a row of it
+) = range(13)
 
 # ---- groups of a warp (int64) ------------------------------------------------------------------
 # An *epoch* of cp.async ends with a commit and with an arrival on an mbarrier: what completes up to

@@ -17,7 +17,7 @@ from mlagen.emulator.native.raw import (
 )
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
-from mlagen.emulator.ptx.memory.spaces import global_delta
+from mlagen.emulator.ptx.memory.buffers import global_delta
 from mlagen.emulator.ptx.state import fault, place
 
 

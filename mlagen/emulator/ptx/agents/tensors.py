@@ -148,7 +148,8 @@ def note_shared(context: int, op: int, where: int, size: int) -> None:
     if load_i64(warp_base(context, warp), y.W_LOADS) != 0:
         told(context, warp)
         step_clock(context, warp)
-    shared_range(context, warp, row, where, size, WRITE, number, clock)
+    how = ATOMIC if load_i64(program_row(context, row), y.P_TYPE) != 0 else WRITE  # a reduction
+    shared_range(context, warp, row, where, size, how, number, clock)
 
 
 @compiled

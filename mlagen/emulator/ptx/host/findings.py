@@ -341,6 +341,16 @@ def _barrier_count(raw: Raw) -> Told:
     )
 
 
+def _barrier_order(raw: Raw) -> Told:
+    name = f"barrier {raw.numbers[0]}"
+    return (
+        f"{raw.here} arrives at {name} without knowing of {raw.other} arrival there ({raw.there}), "
+        "which completed the use before: either may take the place of the other",
+        name,
+        "another barrier's number, or an order between the two uses",
+    )
+
+
 def _mbarrier_misuse(raw: Raw) -> Told:
     rule, address, _ = raw.numbers
     place = raw.run.shared(address, 8)
@@ -469,6 +479,7 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.UNDEFINED_SHARED: ("undefined-shared", _undefined_shared, 0),
     y.DIVERGED: ("diverged", _diverged, y.ERROR),
     y.BARRIER_COUNT: ("barrier-count", _barrier_count, y.ERROR),
+    y.BARRIER_ORDER: ("bar-order", _barrier_order, y.ERROR),
     y.MBARRIER_MISUSE: ("mbarrier-misuse", _mbarrier_misuse, 0),
     y.BYTES_UNCOUNTED: ("bytes-uncounted", _bytes_uncounted, y.ERROR),
     y.PENDING_AT_EXIT: ("pending-at-exit", _pending, 0),

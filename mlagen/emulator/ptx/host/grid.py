@@ -17,6 +17,7 @@ import numpy as np
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents.layout import GRID_END, GRID_NEXT
+from mlagen.emulator.ptx.host.meetings import Meetings
 from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
 from mlagen.emulator.ptx.starting import STARTER
 
@@ -66,6 +67,7 @@ class Turns:
         self._waiting: deque[ClusterState] = deque()
         self._room: int | None = None
         self.stop = threading.Event()
+        self.meetings: Meetings | None = None
         self.ended: Ended | None = None  # called with the state of each that came to its end
         self.looked: Looked | None = None  # called with the instructions of one that goes on
 
@@ -112,8 +114,7 @@ class Turns:
             return None
         state = ClusterState(self._setup, self._shared, number)
         if self._room is None:
-            size = sum(array.nbytes for array in state.arrays.values())
-            self._room = max(RESIDENT_BYTES // size, 1)
+            self._room = max(RESIDENT_BYTES // state.bytes, 1)
         return state
 
     def _turn(self, state: ClusterState) -> tuple[int, str]:
@@ -148,10 +149,13 @@ class Turns:
     ) -> ClusterEnd:
         count = int(state.context[y.C_FIND_COUNT])
         done = code == y.R_DONE
+        findings = state.words(y.C_FIND, y.F_SIZE)[:count].copy()
+        if done and self.meetings is not None:
+            findings = np.concatenate([findings, self.meetings.end(state)])
         return ClusterEnd(
             number=state.number,
             code=code,
-            findings=state.words(y.C_FIND, y.F_SIZE)[:count].copy(),
+            findings=findings,
             dropped=int(state.context[y.C_DROPPED]),
             counts=state.arrays[y.C_COUNT].view(np.int64)[: len(self._setup.program.rows)].copy(),
             why=why,
@@ -178,21 +182,23 @@ def stands_still(state: ClusterState) -> bool:
 def run_grid(
     setup: Setup,
     *,
-    independent: bool = False,
     ended: Ended | None = None,
     looked: Looked | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[ClusterEnd]:
     """Run the clusters of a launch; their ends by number. Where one is no R_DONE, it is the last.
 
-    `independent`: they need nothing of each other, so several threads may run them. `ended` is
-    called with the state of each that came to its end, `progress` with how many have, `looked` with
-    the instructions so far of one that goes on.
+    `ended` is called with the state of each that came to its end, `progress` with how many have,
+    `looked` with the instructions so far of one that goes on.
     """
     shared = Shared(setup)
     numbers = _Handed(_dealt(shared.grid) if shared.grid[GRID_END] else setup.numbers())
-    workers = min(setup.threads, len(setup.numbers())) if independent else 1
+    workers = min(setup.threads, len(setup.numbers())) if setup.apart else 1
     turns = [Turns(setup, shared, iter(numbers)) for _ in range(max(workers, 1))]
+    if shared.alone and len(setup.numbers()) > 1:
+        meetings = Meetings(setup, shared)
+        for one in turns:
+            one.meetings = meetings
     ends: list[ClusterEnd] = []
     lock = threading.Lock()
 

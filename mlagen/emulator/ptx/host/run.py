@@ -64,6 +64,7 @@ def run_entry(
         settings.max_instructions,
         _clusters(settings, grid, cluster),
         settings.threads or os.cpu_count() or 1,
+        independent(program.entry),
     )
     total = len(setup.numbers()) * setup.cluster_ctas
 
@@ -73,7 +74,7 @@ def run_entry(
 
     STARTER.start()  # before there are threads that Ctrl-C does not reach
     started = time.perf_counter()
-    ends = run_grid(setup, independent=independent(program.entry), looked=executed, progress=ended)
+    ends = run_grid(setup, looked=executed, progress=ended)
     seconds = time.perf_counter() - started
     counts = np.zeros(len(program.rows), np.int64)
     for end in ends:

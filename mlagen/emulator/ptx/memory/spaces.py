@@ -11,6 +11,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory.buffers import global_delta
 from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.lanes import accessed
 from mlagen.emulator.ptx.order.loads import begun
@@ -54,44 +55,6 @@ def window_base(space: int) -> int:
     if space == z.CONST:
         return y.GENERIC_CONST
     return 0
-
-
-@compiled
-def lies_in(context: int, number: int, low: int, last: int, size: int, access: int) -> bool:
-    """Whether accesses of `size` bytes at `low` to `last` lie in a buffer that allows them."""
-    buffer = load_i64(context, y.C_BUFFERS) + number * (8 * y.B_SIZE)
-    base = load_i64(buffer, y.B_BASE)
-    room = load_i64(buffer, y.B_BYTES) - size
-    return (
-        low >= base
-        and last >= low
-        and last - base <= room
-        and load_i64(buffer, y.B_ACCESS) & access == access
-    )
-
-
-@compiled
-def global_delta(context: int, low: int, last: int, size: int, access: int) -> int:
-    """What has to be added to global addresses to reach their bytes; 0: not all are in one buffer
-    that allows the access (1 to read, 2 to write)."""
-    count = load_i64(context, y.C_BUFFER_COUNT)
-    number = load_i64(context, y.C_HINT)
-    if number < 0 or number >= count or not lies_in(context, number, low, last, size, access):
-        first = 0  # the last buffer that begins at `low` or before
-        beyond = count
-        while first < beyond:
-            middle = (first + beyond) >> 1
-            at = load_i64(context, y.C_BUFFERS) + middle * (8 * y.B_SIZE)
-            if load_i64(at, y.B_BASE) <= low:
-                first = middle + 1
-            else:
-                beyond = middle
-        number = first - 1
-        if number < 0 or not lies_in(context, number, low, last, size, access):
-            return 0
-        store_i64(context, y.C_HINT, number)
-    buffer = load_i64(context, y.C_BUFFERS) + number * (8 * y.B_SIZE)
-    return load_i64(buffer, y.B_HOST) - load_i64(buffer, y.B_BASE)
 
 
 @compiled

@@ -23,10 +23,18 @@ from mlagen.emulator.ptx.state import cta_of
 def span(
     context: int, warp: int, address: int, size: int, access: int, how: int, agent: int
 ) -> None:
-    """An access to `size` bytes from `address`."""
+    """An access to `size` bytes of shared memory, or of a row of tensor memory, from `address`."""
+    span_at(context, warp, shadow_of(context, address), address, size, access, how, agent)
+
+
+@compiled
+def span_at(
+    context: int, warp: int, shadow: int, address: int, size: int, access: int, how: int, agent: int
+) -> None:
+    """The same of any memory. `shadow`: where the records of its words are."""
     begin_access(context, warp, access, how, agent)
     table = load_i64(context, y.C_RECORDS)
-    place = shadow_of(context, address)
+    place = shadow
     at = address
     end = address + size
     while at < end:

@@ -3,7 +3,8 @@
 Components of a CTA of W warps, one CTA of the cluster after the other:
 
     GENERIC + w      releases of warp w: its own accesses through the generic proxy
-    FENCED + w       the same, as far as the async proxy sees these accesses
+    FENCED + w       the same, as far as the async proxy sees these accesses: to shared memory of
+                     rank 0, and in further kinds to that of other ranks, and to global memory
     WGMMA + w        wgmma groups of warp w that are complete
     BULK + w         bulk groups of warp w that are complete
     BULK_READ + w    bulk groups of warp w that have read their sources
@@ -42,6 +43,9 @@ from mlagen.emulator.ptx.order.layout import (
 from mlagen.emulator.ptx.state import warp_base
 
 __all__ = ["BULK", "BULK_READ", "COPY", "GENERIC", "WGMMA"]
+
+# Which memory a fence of the async proxy is for.
+OWN_SHARED, OTHER_SHARED, IN_GLOBAL = 1, 2, 4
 
 
 @spliced
@@ -90,6 +94,15 @@ def mbarrier_object(cta: int, slot: int, complete: int) -> int:
 def barrier_object(cta: int, slot: int, complete: int) -> int:
     """The same of a named barrier, or of the cluster's: slot 16 of CTA 0."""
     return 2 * (cta * (CTA_MBARRIERS + NAMED) + CTA_MBARRIERS + slot) + complete
+
+
+@spliced
+def fenced_kind(context: int, rank: int) -> int:
+    """The kind of FENCED for shared memory of a rank."""
+    more = load_i64(context, y.C_FENCED_MORE)
+    if rank == 0 or more == 0:
+        return FENCED
+    return more + rank - 1
 
 
 @compiled
@@ -168,14 +181,27 @@ def reached(context: int, warp: int, number: int, value: int) -> None:
 
 
 @compiled
-def fence_proxy(context: int, warp: int) -> None:
-    """Generic accesses that `warp` knows of are seen by the async proxy from now on."""
-    step_clock(context, warp)
-    clocks = clocks_of(context, warp)
+def fence_kind(context: int, clocks: int, source: int, kind: int) -> None:
+    """In the clocks at an address, components of `kind` come up to those of `source`."""
     warps = load_i64(context, y.C_CTA_WARPS)
     for cta in range(load_i64(context, y.C_CTAS_ALL)):
         base = component(context, cta, 0, 0)
         for w in range(warps):
-            store_i64(clocks, base + FENCED * warps + w, load_i64(clocks, base + w))
-            copies = load_i64(clocks, base + COPY * warps + w)
-            store_i64(clocks, base + FENCED_COPY * warps + w, copies)
+            store_i64(clocks, base + kind * warps + w, load_i64(clocks, base + source * warps + w))
+
+
+@compiled
+def fence_proxy(context: int, warp: int, spaces: int) -> None:
+    """Generic accesses that `warp` knows of are seen by the async proxy from now on. `spaces`: a
+    sum of OWN_SHARED, OTHER_SHARED and IN_GLOBAL."""
+    step_clock(context, warp)
+    clocks = clocks_of(context, warp)
+    mine = load_i64(warp_base(context, warp), y.W_CTA)
+    for rank in range(load_i64(context, y.C_CTAS_ALL)):
+        wanted = OWN_SHARED if rank == mine else OTHER_SHARED
+        if spaces & wanted != 0:
+            fence_kind(context, clocks, GENERIC, fenced_kind(context, rank))
+    if spaces & OWN_SHARED != 0:  # cp.async writes to shared memory of its own CTA
+        fence_kind(context, clocks, COPY, FENCED_COPY)
+    if spaces & IN_GLOBAL != 0:
+        fence_kind(context, clocks, GENERIC, load_i64(context, y.C_FENCED_GLOBAL))

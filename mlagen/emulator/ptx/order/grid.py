@@ -6,16 +6,17 @@ other one. Who acquires the word learns all of it, for its whole cluster: a barr
 between the one who acquires and the others of its CTA goes unseen here. So does a scope that is too
 narrow: all are taken for the widest.
 
-`G_WORDS` has the last write of each word that somebody wrote, by address. All of this is kept only
-where a launch may need it (`machine` decides); without it C_GRID's G_CLUSTERS is 0.
+`G_WORDS` has the last write and the last read of each word of a buffer that a kernel may write to,
+by address. All of this is kept only where clusters may tell each other something (`tables`). Where
+they cannot, each has flags of its own: G_CLUSTERS is 1, or 0 without any.
 """
 
 from __future__ import annotations
 
-from mlagen.emulator.native.compiling import compiled, spliced
-from mlagen.emulator.native.raw import int64, load_i64, load_u8, store_i64, store_u8, uint8
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.clocks import clocks_of, join, step_clock, told
+from mlagen.emulator.ptx.order.clocks import clocks_of, fence_kind, join, step_clock, told
 from mlagen.emulator.ptx.order.layout import (
     FLAG_SLOTS,
     FLAGS,
@@ -26,11 +27,9 @@ from mlagen.emulator.ptx.order.layout import (
     G_FLAG_INDEX,
     G_FLAGS,
     G_KNOWN,
-    G_PAGES,
     G_WORD_COUNT,
     G_WORDS,
-    PAGE_SHIFT,
-    PAGES,
+    GENERIC,
     WORD_SIZE,
     WORD_SLOTS,
     WORDS,
@@ -46,9 +45,17 @@ def hashed(key: int, slots: int) -> int:
 
 
 @compiled
+def my_number(context: int) -> int:
+    """Number of this cluster among those that are told apart."""
+    if load_i64(load_i64(context, y.C_ORDER), G_CLUSTERS) == 1:
+        return 0
+    return load_i64(context, y.C_CLUSTER)
+
+
+@compiled
 def flag_of(context: int, address: int, make: bool) -> int:
     """Address of what the flag at an address carries; 0: there is none, or no room for one."""
-    grid = load_i64(context, y.C_GRID)
+    grid = load_i64(context, y.C_ORDER)
     if load_i64(grid, G_CLUSTERS) == 0:
         return 0
     index = load_i64(grid, G_FLAG_INDEX)
@@ -79,7 +86,7 @@ def flag_at(grid: int, number: int) -> int:
 @compiled
 def known(context: int, cluster: int, other: int) -> int:
     """Address of the clocks of `other` that `cluster` knows."""
-    grid = load_i64(context, y.C_GRID)
+    grid = load_i64(context, y.C_ORDER)
     number = cluster * load_i64(grid, G_CLUSTERS) + other
     return load_i64(grid, G_KNOWN) + number * load_i64(grid, G_COMPONENTS) * 8
 
@@ -90,10 +97,10 @@ def release_global(context: int, warp: int, address: int) -> None:
     flag = flag_of(context, address, True)
     if flag == 0:
         return
-    grid = load_i64(context, y.C_GRID)
+    grid = load_i64(context, y.C_ORDER)
     clusters = load_i64(grid, G_CLUSTERS)
     size = load_i64(grid, G_COMPONENTS) * 8
-    mine = load_i64(context, y.C_CLUSTER)
+    mine = my_number(context)
     told(context, warp)
     step_clock(context, warp)
     join(context, flag + mine * size, clocks_of(context, warp))
@@ -105,9 +112,9 @@ def release_global(context: int, warp: int, address: int) -> None:
 @compiled
 def learn(context: int, warp: int, flag: int) -> None:
     """A warp learns what a flag carries."""
-    grid = load_i64(context, y.C_GRID)
+    grid = load_i64(context, y.C_ORDER)
     size = load_i64(grid, G_COMPONENTS) * 8
-    mine = load_i64(context, y.C_CLUSTER)
+    mine = my_number(context)
     for other in range(load_i64(grid, G_CLUSTERS)):
         if other != mine:
             join(context, known(context, mine, other), flag + other * size)
@@ -137,6 +144,17 @@ def fence_scope(context: int, warp: int) -> None:
 
 
 @compiled
+def fence_others(context: int) -> None:
+    """A fence for global memory shows the async proxy what other clusters wrote that this one knows
+    of."""
+    mine = my_number(context)
+    kind = load_i64(context, y.C_FENCED_GLOBAL)
+    for other in range(load_i64(load_i64(context, y.C_ORDER), G_CLUSTERS)):
+        if other != mine:
+            fence_kind(context, known(context, mine, other), GENERIC, kind)
+
+
+@compiled
 def seen(context: int, warp: int, address: int) -> None:
     """A strong read of a word: a fence after it acquires what the word carries."""
     flag = flag_of(context, address, False)
@@ -151,26 +169,10 @@ def seen(context: int, warp: int, address: int) -> None:
     store_i64(base, y.W_SEEN, flag)
 
 
-@spliced
-def page_of(number: int) -> int:
-    """Where a page of global memory has its byte in G_PAGES; others may have the same."""
-    return (number ^ (number >> 14)) & (PAGES - 1)
-
-
-@compiled
-def written(context: int, address: int, size: int) -> bool:
-    """Whether some of `size` bytes may have a record: no, where nobody wrote to their pages."""
-    pages = load_i64(load_i64(context, y.C_GRID), G_PAGES)
-    found = 0
-    for number in range(address >> PAGE_SHIFT, ((address + size - 1) >> PAGE_SHIFT) + 1):
-        found |= int64(load_u8(pages, page_of(number)))
-    return found != 0
-
-
 @compiled
 def word_of(context: int, address: int, make: bool) -> int:
-    """Address of the record of the four bytes at an address; 0: none, or no room for one."""
-    grid = load_i64(context, y.C_GRID)
+    """Address of the WORD_ words of the four bytes at an address; 0: none, or no room for them."""
+    grid = load_i64(context, y.C_ORDER)
     words = load_i64(grid, G_WORDS)
     key = (address >> 2) + 1
     slot = hashed(key, WORD_SLOTS)
@@ -189,5 +191,4 @@ def word_of(context: int, address: int, make: bool) -> int:
         return 0
     store_i64(grid, G_WORD_COUNT, count + 1)
     store_i64(words, slot * WORD_SIZE, key)
-    store_u8(load_i64(grid, G_PAGES), page_of(address >> PAGE_SHIFT), uint8(1))
     return words + slot * WORD_SIZE * 8

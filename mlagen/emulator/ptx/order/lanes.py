@@ -16,11 +16,12 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import (
     clocks_of,
-    join,
+    kind_of,
     own,
     release_to,
     step_clock,
     told,
+    warp_of,
 )
 from mlagen.emulator.ptx.order.layout import FENCED, GENERIC
 from mlagen.emulator.ptx.state import warp_base
@@ -44,6 +45,22 @@ def met(context: int, warp: int, lanes: int) -> None:
 
 
 @compiled
+def fenced_of(context: int, warp: int, number: int) -> bool:
+    """Whether a component is one of FENCED of a warp."""
+    apart = number - own(context, warp, GENERIC)
+    if apart < 0 or apart % load_i64(context, y.C_CTA_WARPS) != 0:
+        return False
+    if warp_of(context, number) != warp:
+        return False
+    kind = kind_of(context, number)
+    more = load_i64(context, y.C_FENCED_MORE)
+    last = load_i64(context, y.C_FENCED_GLOBAL)
+    if kind == FENCED or kind == last:  # noqa: SIM109 -- compiled code has no "in"
+        return True
+    return more != 0 and kind >= more
+
+
+@compiled
 def release_lanes(context: int, warp: int, lanes: int, vector: int) -> None:
     """What lanes of a warp know is joined into the clocks at address `vector`."""
     base = warp_base(context, warp)
@@ -53,13 +70,9 @@ def release_lanes(context: int, warp: int, lanes: int, vector: int) -> None:
     told(context, warp)
     step_clock(context, warp)
     clocks = clocks_of(context, warp)
-    then = load_i64(base, y.W_MET)
     mine = own(context, warp, GENERIC)
-    fenced = own(context, warp, FENCED)
-    done = load_i64(clocks, mine)
-    seen = load_i64(clocks, fenced)
-    store_i64(clocks, mine, then)
-    store_i64(clocks, fenced, min(seen, then))
-    join(context, vector, clocks)
-    store_i64(clocks, mine, done)
-    store_i64(clocks, fenced, seen)
+    for i in range(load_i64(context, y.C_COMPONENTS)):
+        known = load_i64(clocks, i)
+        if i == mine or fenced_of(context, warp, i):
+            known = min(known, load_i64(base, y.W_MET))
+        store_i64(vector, i, max(load_i64(vector, i), known))

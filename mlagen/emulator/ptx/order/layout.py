@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-# Components of a warp; see `clocks`.
+# Components of a warp; see `clocks`. Behind those that a program has come FENCED of the memory of
+# rank 1 and so on (FENCED itself is of rank 0's), and FENCED of global memory.
 GENERIC, FENCED, WGMMA, BULK, BULK_READ, COPY, FENCED_COPY, KINDS = range(8)
 # More, of a program that has tcgen05.
 TENSOR, TENSOR_BEGUN, LOADED, LOADED_FENCED, STORED, STORED_FENCED, TENSOR_KINDS = range(7, 14)
@@ -43,8 +44,12 @@ USE_ACCESS, USE_ADDRESS, USE_WARP, USE_PHASE, USE_CLOCK, USE_SIZE = range(6)
     K_CAPACITY,
     K_WORDS,  # of shared memory
     K_MARK,  # collections of free ones so far
-) = range(11)
+    K_LOW,  # places of global memory's words in C_SHADOW that were accessed: the first one,
+    K_HIGH,  # and behind the last one
+) = range(13)
 TABLE_HEAD: Final = 16
+NO_ROOM: Final = 1
+MOST_GENERAL: Final = 1 << 16  # records for words of buffers
 
 # An access in one word: bytes of the four | atomic | late | clock | component | row, from bit 0.
 CLOCK_AT: Final = 6
@@ -55,7 +60,7 @@ ROW_AT: Final = COMPONENT_AT + COMPONENT_BITS
 ATOMIC_BIT: Final = 16
 LATE_BIT: Final = 32  # a load whose value was used after a release (order.loads)
 
-# Order through global memory: words of C_GRID from 16, and their tables.
+# Order through global memory: words of C_ORDER, and their tables.
 (
     G_CLUSTERS,  # clusters that are kept apart; 0: nothing of this is kept
     G_COMPONENTS,
@@ -63,18 +68,17 @@ LATE_BIT: Final = 32  # a load whose value was used after a release (order.loads
     G_FLAGS,  # address: clocks, by flag, by cluster
     G_FLAG_INDEX,  # address: FLAG_SLOTS pairs of address + 1 and number
     G_FLAG_COUNT,
-    G_WORDS,  # address: WORD_SLOTS records of key, access, cluster
+    G_WORDS,  # address: WORD_SLOTS records of WORD_SIZE words; 0: other clusters' are not kept
     G_WORD_COUNT,
     G_DROPPED,  # flags and words that found no room
-    G_PAGES,  # address: PAGES bytes: 1 where a word of a page may be in G_WORDS
-) = range(16, 26)
+) = range(9)
+G_SIZE: Final = 16
 FLAGS: Final = 512
 FLAG_SLOTS: Final = 2048
 WORDS: Final = 1 << 20
 WORD_SLOTS: Final = 1 << 21
-WORD_SIZE: Final = 3
-PAGES: Final = 1 << 14
-PAGE_SHIFT: Final = 12
+# Of four bytes: address / 4 + 1, the last write and the cluster that made it, the last read.
+WORD_KEY, WORD_WRITE, WORD_WRITER, WORD_READ, WORD_READER, WORD_SIZE = range(6)
 MOST_CLUSTERS: Final = 256  # that are kept apart
 
 
@@ -87,6 +91,16 @@ L_SIZE: Final = L_ADDRESSES + 32
 KEPT: Final = 128  # a warp; a power of two
 
 
+def kinds(ctas: int, cta_warps: int, own: int) -> tuple[int, int, int]:
+    """How many components a warp has, of a program that has `own`; C_FENCED_MORE, and
+    C_FENCED_GLOBAL. FENCED is kept by ranks where components have room in an access's word."""
+    more = own if ctas > 1 else 0
+    count = own + ctas
+    if components(ctas, cta_warps, count) > 1 << COMPONENT_BITS:
+        more, count = 0, own + 1
+    return count, more, count - 1
+
+
 def components(ctas: int, cta_warps: int, kinds: int = KINDS) -> int:
     """Of a vector clock."""
     return ctas * (kinds * cta_warps + CTA_MBARRIERS)
@@ -97,16 +111,19 @@ def objects(ctas: int) -> int:
     return ctas * 2 * (CTA_MBARRIERS + NAMED)
 
 
-def record_room(words: int) -> tuple[int, int]:
-    """For so many words of shared memory: how many records there is room for, more than words; and
-    how many are made before free ones are looked for."""
+def record_room(words: int, general: int = 0) -> tuple[int, int]:
+    """For so many words of shared memory, and of buffers: how many records there is room for, more
+    than words of shared memory; and how many are made before free ones are looked for."""
     few = 8192 + words // 8
-    return words + words // 2 + 2 * few, few
+    return words + words // 2 + 2 * few + min(general, MOST_GENERAL), few
 
 
-def record_table(words: int) -> np.ndarray:
-    """C_RECORDS at the start: record 0 is of words that nobody has accessed."""
-    capacity, few = record_room(words)
+def record_table(words: int, general: int = 0) -> np.ndarray:
+    """C_RECORDS at the start: record 0 is of words that nobody has accessed, NO_ROOM of those of
+    which nothing is known for want of room."""
+    capacity, few = record_room(words, general)
     table = np.zeros(TABLE_HEAD + capacity * (RECORD // 8), np.int64)
-    table[[K_USED, K_LIMIT, K_CAPACITY, K_WORDS]] = 1, few, capacity, words
+    table[[K_USED, K_LIMIT, K_CAPACITY, K_WORDS]] = NO_ROOM + 1, few, capacity, words + general
+    table[TABLE_HEAD + NO_ROOM * (RECORD // 8) + RECORD_WRITE] = ATOMIC_BIT
+    table[K_LOW] = 1 << 62
     return table

@@ -13,21 +13,25 @@ behind a release is an access of that place of the program as well, a late one, 
 through the async proxy have to come after.
 
 Accesses to tensor memory have an order of their own (`tensors`).
+
+Who accesses, `agent`: 0 a warp, 1 an agent through the async proxy, of shared memory; ISSUED and
+PIPE, of tensor memory; those of global memory are GENERAL more.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own, warp_of
+from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, kind_of, own, warp_of
 from mlagen.emulator.ptx.order.layout import (
     CLOCK_AT,
     CLOCK_BITS,
     COMPONENT_AT,
     COMPONENT_BITS,
     COPY,
-    FENCED,
     FENCED_COPY,
     GENERIC,
     LATE_BIT,
@@ -35,13 +39,14 @@ from mlagen.emulator.ptx.order.layout import (
     WGMMA,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
-from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ISSUED, ORDERED, tensor_order
+from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ORDERED, tensor_order
 from mlagen.emulator.ptx.order.warpgroup import stored_before, stores_before
 from mlagen.emulator.ptx.state import program_row, report, warp_base
 
 # USE: the value of a load is used that others may take to be over (order.loads). STRONG_: loads and
 # stores that are volatile, relaxed, acquire or release. They, and atomics, may meet each other.
 READ, WRITE, ATOMIC, USE, STRONG_READ, STRONG_WRITE = range(6)
+GENERAL: Final = 4
 # What a finding's `b` says: how the later access met the earlier one.
 AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
@@ -50,6 +55,7 @@ SAME = 16  # added: both write the same value
 MEET = 32  # added: two warps of a warpgroup, which meet at a wgmma in between
 TENSOR_FENCE = 64  # added: in tensor memory, ordered, but for tcgen05.fence
 LATE = 128  # added: the load was issued before a release, and its value used after it
+NOT_FENCED, FENCED_ELSEWHERE, FENCED_HERE = range(3)
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -74,9 +80,10 @@ def meet(
     severity = y.ERROR
     pair = how
     late = before & LATE_BIT != 0
-    if late and agent == 0:
+    proxied = agent & 1 != 0
+    if late and not proxied:
         return False
-    if agent >= ISSUED:
+    if agent >> 1 == 1:
         known = tensor_order(context, warp, before, agent)
         if known == ORDERED:
             return False
@@ -86,12 +93,15 @@ def meet(
     elif load_i64(clocks, number) >= clock or (
         kind == GENERIC and number == own(context, warp, GENERIC) and not late
     ):
-        if agent == 0 or how == AFTER_READ_WRITE:
+        if not proxied or how == AFTER_READ_WRITE or in_generic(context, row):
             return False
         warps = load_i64(context, y.C_CTA_WARPS)
         if kind == GENERIC:
-            if load_i64(clocks, number + (FENCED - GENERIC) * warps) >= clock:
+            window = fence_of(context, clocks, address, agent, number, clock)
+            if window == FENCED_HERE:
                 return False
+            if window == FENCED_ELSEWHERE:
+                severity = y.LETTER
             # By which proxy tcgen05.alloc writes, nobody says; Triton's kernels have no fence.
             if load_i64(program_row(context, before >> ROW_AT), y.P_CLASS) == y.X_TENSOR:
                 severity = y.LETTER
@@ -106,10 +116,12 @@ def meet(
         pair |= LATE
     elif (
         how == AFTER_WRITE_WRITE
-        and agent == 0
+        and not proxied
         and kind == GENERIC
         and changes_nothing(context, warp, row, address)
     ):
+        if agent >= GENERAL:  # every warp stores a result that all of them have
+            return False
         severity = y.LETTER
         pair |= SAME
     elif meets(context, warp, row, number, kind, clock):
@@ -122,6 +134,32 @@ def meet(
             reader = warp_base(context, warp_of(context, number))
             store_i64(found, y.F_RELEASE, load_i64(reader, y.W_RELEASE))
     return True
+
+
+@compiled
+def in_generic(context: int, row: int) -> bool:
+    """Whether a row is of st.async or red.async: what these write, they write through the generic
+    proxy (PTX ISA, "st.async", "red.async")."""
+    p = program_row(context, row)
+    return load_i64(p, y.P_CLASS) == y.X_COPY and load_i64(p, y.P_FLAGS) & y.IN_GENERIC != 0
+
+
+@compiled
+def fence_of(context: int, clocks: int, address: int, agent: int, number: int, clock: int) -> int:
+    """Whether a fence for the memory of an address shows a generic access of it to the async proxy:
+    FENCED_HERE; FENCED_ELSEWHERE where one of another block's shared memory does, which hardware
+    may not tell apart; NOT_FENCED."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    if agent >= GENERAL:
+        kind = load_i64(context, y.C_FENCED_GLOBAL)
+        return FENCED_HERE if load_i64(clocks, number + kind * warps) >= clock else NOT_FENCED
+    kind = fenced_kind(context, address >> y.RANK_SHIFT)
+    if load_i64(clocks, number + kind * warps) >= clock:
+        return FENCED_HERE
+    for rank in range(load_i64(context, y.C_CTAS_ALL)):
+        if load_i64(clocks, number + fenced_kind(context, rank) * warps) >= clock:
+            return FENCED_ELSEWHERE
+    return NOT_FENCED
 
 
 @compiled
@@ -140,9 +178,9 @@ def meets(context: int, warp: int, row: int, number: int, kind: int, clock: int)
 def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bool:
     """The common case: an earlier access is ordered before this one, with no proxy between."""
     number = (before >> COMPONENT_AT) & _COMPONENTS
-    if agent >= ISSUED:
+    if agent >> 1 == 1:
         return tensor_order(context, warp_of(context, mine), before, agent) == ORDERED
-    if agent != 0:
+    if agent & 1 != 0:
         kind = kind_of(context, number)
         if kind == COPY or kind == GENERIC:  # noqa: SIM109 -- compiled code has no "in"
             return False

@@ -1,6 +1,7 @@
-"""Records of accesses to shared memory: who wrote a word last, and who has read it since.
+"""Records of accesses: who wrote a word last, and who has read it since.
 
-Words that went through the same have one record: C_SHADOW has its number for each word. An access
+Words of shared memory, of tensor memory and of buffers that a kernel may write to have records.
+Words that went through the same have one: C_SHADOW has its number for each word. An access
 makes a new record of each one that it meets, once; for all further words with that record it is
 known what comes of it. So an access costs what differs among its words. Only what leads to a
 finding is looked at word by word.
@@ -33,6 +34,7 @@ from mlagen.emulator.ptx.order.layout import (
     K_WROTE,
     K_WROTE_RECORD,
     LATE_BIT,
+    NO_ROOM,
     READERS,
     RECORD,
     RECORD_FIRST,
@@ -48,6 +50,7 @@ from mlagen.emulator.ptx.order.meeting import (
     AFTER_READ_WRITE,
     AFTER_WRITE_READ,
     AFTER_WRITE_WRITE,
+    GENERAL,
     READ,
     USE,
     meet,
@@ -98,7 +101,7 @@ def access_record(
         return True
     write = load_i64(record, RECORD_WRITE)
     if write == 0:
-        if how == READ:
+        if how == READ and agent < GENERAL:  # global memory has what the host put there
             report(context, y.UNDEFINED_SHARED, row, -1, warp, address, 0, y.LETTER)
             clean = False
             store_i64(record, RECORD_WRITE, ATOMIC_BIT)
@@ -147,7 +150,7 @@ def begin_access(context: int, warp: int, access: int, how: int, agent: int) -> 
     """What comes from now on are words of this access. What the one before it made of a record is
     known no more, unless that was the same one."""
     table = load_i64(context, y.C_RECORDS)
-    who = warp << 4 | how << 2 | agent
+    who = warp << 8 | how << 4 | agent
     if load_i64(table, K_ACCESS) != access or load_i64(table, K_WHO) != who:
         store_i64(table, K_ACCESS, access)
         store_i64(table, K_WHO, who)
@@ -171,7 +174,7 @@ def collect(context: int) -> None:
     free = 0
     live = 1
     number = load_i64(table, K_USED) - 1
-    while number > 0:
+    while number > NO_ROOM:
         record = record_at(table, number)
         if load_i64(record, RECORD_MARK) == mark:
             live += 1
@@ -186,7 +189,8 @@ def collect(context: int) -> None:
 
 @compiled
 def take(context: int) -> int:
-    """Number of a record to fill. Every word has one, so there are never more than words."""
+    """Number of a record to fill. Every word of shared memory has one, so there are never more than
+    words. NO_ROOM where words of global memory have so many that there is none."""
     table = load_i64(context, y.C_RECORDS)
     if load_i64(table, K_FREE) == 0 and load_i64(table, K_USED) == load_i64(table, K_LIMIT):
         collect(context)
@@ -195,6 +199,8 @@ def take(context: int) -> int:
         store_i64(table, K_FREE, load_i64(record_at(table, number), RECORD_NEXT))
         return number
     number = load_i64(table, K_USED)
+    if number == load_i64(table, K_CAPACITY):
+        return NO_ROOM
     store_i64(table, K_USED, number + 1)
     return number
 
@@ -203,6 +209,8 @@ def take(context: int) -> int:
 def record_of_one(context: int, read: int) -> int:
     """Number of a record of words that nobody has written and one access has read."""
     made = take(context)
+    if made == NO_ROOM:
+        return made
     record = record_at(load_i64(context, y.C_RECORDS), made)
     store_i64(record, RECORD_TURN, 0)
     store_i64(record, RECORD_WRITE, 0)
@@ -233,6 +241,8 @@ def successor(
     table = load_i64(context, y.C_RECORDS)
     old = record_at(table, number)
     made = take(context)
+    if made == NO_ROOM:
+        return made
     turn = load_i64(table, K_TURN) << 4 | access & 0xF
     new = record_at(table, made)
     store_i64(new, RECORD_TURN, 0)

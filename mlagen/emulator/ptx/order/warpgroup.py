@@ -12,10 +12,9 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.order.clocks import clocks_of, own
-from mlagen.emulator.ptx.order.layout import FENCED
+from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, own
 from mlagen.emulator.ptx.order.registers import matrix_words
-from mlagen.emulator.ptx.state import program_row
+from mlagen.emulator.ptx.state import cta_of, program_row
 
 
 @compiled
@@ -23,7 +22,8 @@ def note_fence(context: int, warp: int) -> None:
     """A wgmma.fence of `warp`."""
     words = matrix_words(context, warp)
     epoch = load_i64(words, m.Q_EPOCH)
-    seen = load_i64(clocks_of(context, warp), own(context, warp, FENCED))
+    fenced = own(context, warp, fenced_kind(context, cta_of(context, warp)))
+    seen = load_i64(clocks_of(context, warp), fenced)
     store_i64(words, m.Q_SEEN + (epoch & (m.KEPT - 1)), seen)
 
 

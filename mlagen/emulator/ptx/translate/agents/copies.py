@@ -171,7 +171,7 @@ def words(t: Translator, i: Instruction) -> Row:
     element = 8 if types[0].endswith("64") else 4
     if types[0] in ("f16", "bf16") or element * wanted > 16 * (1 + (element == 8)):
         raise not_modelled(i, f".{types[0]}")
-    row = Row(y.X_COPY, c.WORDS, immediate=wanted | element << 8)
+    row = Row(y.X_COPY, c.WORDS, immediate=wanted | element << 8, flags=y.IN_GENERIC)
     if reduces:
         if types[0] in _FLOATS:
             raise not_modelled(i, f".{types[0]}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import cancelling as c
 from mlagen.emulator.ptx.agents import editing as e
@@ -15,9 +17,10 @@ from mlagen.emulator.ptx.translate.agents.operands import (
     operands,
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
-from mlagen.ptx import Instruction, Vector
+from mlagen.ptx import Entry, Instruction, Vector
 
 _LEAST, _MOST, _STEP = 24, 256, 8  # registers: PTX ISA 9.0, setmaxnreg
+_GROUP = 128  # threads of four warps
 
 
 def _grid(t: Translator, i: Instruction) -> Row:
@@ -34,7 +37,18 @@ def _registers(t: Translator, i: Instruction) -> Row:
     if not isinstance(count, int) or not _LEAST <= count <= _MOST or count % _STEP:
         raise not_modelled(i, f"registers are {_LEAST} to {_MOST} by {_STEP}s")
     op = g.INCREASE if "inc" in i.parts else g.DECREASE
-    return Row(y.X_LAUNCH, op, immediate=count, type=t.entry.max_registers, aligned=True)
+    return Row(y.X_LAUNCH, op, immediate=count, type=_at_launch(t.entry), aligned=True)
+
+
+def _at_launch(entry: Entry) -> int:
+    """Registers that ptxas lets a thread begin with; 0 where the kernel's text does not say. All
+    of a multiprocessor's for as many blocks as are to be there, by eights; as whole groups of four
+    warps have them (ptxas 13.0: 168 for .maxntid 384, 128 for .maxntid 256 with .minnctapersm 2).
+    """
+    if entry.max_registers or not entry.block:
+        return entry.max_registers
+    threads = -(-math.prod(entry.block) // _GROUP) * _GROUP * max(entry.min_blocks, 1)
+    return min(g.REGISTERS // threads // _STEP * _STEP, 255)
 
 
 def _mapa(t: Translator, i: Instruction) -> Row:

@@ -6,6 +6,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import barriers as b
 from mlagen.emulator.ptx.agents import fences as f
 from mlagen.emulator.ptx.agents import mbarriers as m
+from mlagen.emulator.ptx.order.clocks import IN_GLOBAL, OTHER_SHARED, OWN_SHARED
 from mlagen.emulator.ptx.translate.agents.operands import (
     SHARED,
     counted,
@@ -106,6 +107,12 @@ def _cluster(i: Instruction) -> Row:
     return Row(y.X_BARRIER, op, flags=flags, aligned="aligned" in i.parts)
 
 
+_SPACES: dict[tuple[str, ...], int] = {
+    (): OWN_SHARED | OTHER_SHARED | IN_GLOBAL,
+    ("shared::cta",): OWN_SHARED,
+    ("shared::cluster",): OWN_SHARED | OTHER_SHARED,
+    ("global",): IN_GLOBAL,
+}
 _SEMANTICS = {"sc", "acq_rel", "acquire", "release"}
 _WIDTHS = {"cta", "cluster", "gpu", "sys", "gl"}
 
@@ -117,10 +124,8 @@ def _fence(t: Translator, i: Instruction) -> Row:
         return Row(y.X_FENCE, f.MBARRIER_INIT)
     if parts[:1] == ("proxy",):
         rest = parts[1:]
-        if rest in (("async",), ("async", "shared::cta"), ("async", "shared::cluster")):
-            return Row(y.X_FENCE, f.PROXY_ASYNC)
-        if rest == ("async", "global"):
-            return Row(y.X_FENCE, f.PROXY_GLOBAL)
+        if rest[:1] == ("async",) and rest[1:] in _SPACES:
+            return Row(y.X_FENCE, f.PROXY_ASYNC, flags=_SPACES[rest[1:]])
         if rest == ("alias",) or rest[:1] == ("tensormap::generic",):
             known(i, {"proxy", "alias", "tensormap::generic", *_SEMANTICS, *_WIDTHS})
             return Row(y.X_FENCE, f.PROXY_OTHER)
