@@ -146,3 +146,12 @@ def test_names_are_short():
         "aiter::fmoe_fp8_blockscale_g1u1_subGU_256"
     )
     assert short_name("softmax_kernel") == "softmax_kernel"
+
+
+def test_each_piece_of_advice_is_told():
+    """Two waits that could be weaker are two things to look at, however alike."""
+    loads = "".join(f"global_load_dword v{i}, v0, s[0:1]\n" for i in (1, 2, 3))
+    use = "s_waitcnt vmcnt(0)\nv_mov_b32 v4, v1\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n"
+    (kernel,) = audit_code_object(assemble(f"{loads}{use}{loads}{use}s_endpgm")).kernels
+    assert len(kernel.advice) >= 2
+    assert len({advice.pc for advice in kernel.advice}) == len(kernel.advice)

@@ -1,5 +1,7 @@
 """What a launch file tells an audit: grid, block, cluster, arguments, dynamic memory."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("ziglang", reason="the assembler wheel (mlagen[amd]) is not installed")
@@ -7,9 +9,12 @@ pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not in
 
 from binary.gfx950_assembler import assemble
 
-from mlagen.audit.gfx950 import audit_code_object
+from mlagen.audit.gfx950 import audit_code_object, audit_kernel
 from mlagen.audit.launch import Launch
 from mlagen.audit.ptx import Given, audit_ptx
+from mlagen.audit.ptx.paths import told
+from mlagen.binary import load_code_object
+from mlagen.binary.metadata import ArgumentInfo, KernelInfo
 from mlagen.cli.main import run
 from mlagen.errors import ConfigError
 from mlagen.severity import ERROR, LETTER, UNPROVED, of
@@ -180,3 +185,22 @@ def test_no_block_lies_outside_of_the_grid(blocks, wrong):
     told = audit_ptx(LATE, Given(launch=Launch(grid=(blocks, 1, 1))))
     assert bool(told.findings) is wrong
     assert not of(told.findings, LETTER)
+
+
+def test_fields_of_a_structure_are_told_apart():
+    values = {("param", "p"): 1, ("param", "p", 8): 3, ("special", "ctaid.x"): 5}
+    assert told(values) == "p = 1, p+8 = 3, ctaid.x = 5"
+
+
+def test_arguments_have_their_names():
+    """Those of the object's metadata; offsets where it has none, as that of `assemble`."""
+    kernel = load_code_object(code("s_nop 0", 512)).kernel()
+    assert kernel.argument_name(8) == "argument dword 0x8"
+    (finding, *_) = audit_code_object(code("s_nop 0", 512), threads=128).errors
+    assert "argument dword 0x8 = " in finding.message
+    places = (ArgumentInfo("sizes", 0, 8, "by_value"), ArgumentInfo("rounds", 8, 4, "by_value"))
+    info = KernelInfo("k", "k.kd", 16, 128, 0, 0, 0, places)
+    named = replace(kernel, info=info)
+    assert (named.argument_name(4), named.argument_name(8)) == ("sizes+0x4", "rounds")
+    (finding, *_) = audit_kernel(named, 128).errors
+    assert "rounds = " in finding.message

@@ -9,6 +9,7 @@ from aiter_mla import KERNELS, launch_persistent, problem, whole
 from audit_verdicts import EXCHANGE, FULL, OPERAND, REFILL, SCRATCH, SHORT, STALE_INDEX, judge
 
 from mlagen.audit.gfx950 import audit_code_object
+from mlagen.severity import ERROR, LETTER, of
 
 # Objects and classes that their errors have at least.
 SOME = {
@@ -42,7 +43,8 @@ def test_the_fix_of_f1077c48c7(name):
     found = {}
     for version in ("f1077c48c7p", "f1077c48c7"):
         path = f"{version}/hsa/gfx950/fmha_v3_fwd/{name}.co"
-        errors = audit_code_object(object_file(path, HISTORY).read_bytes()).errors
+        report = audit_code_object(object_file(path, HISTORY).read_bytes())
+        errors = of(report.findings, ERROR, LETTER)
         waits = [e for e in errors if e.rule in ("missing-wait", "counter-capacity")]
         assert len(waits) <= 1  # one cause, whatever the copies
         found[version] = [place for e in waits for place in e.places]

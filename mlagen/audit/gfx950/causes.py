@@ -101,8 +101,10 @@ def by_copy(findings: Iterable[Finding], code: Sequence[Instruction]) -> list[Fi
         return tuple(ins.mnemonic for ins in code[max(at - _AROUND, 0) : at + _AROUND + 1])
 
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
+    for number, finding in enumerate(findings):
         places: tuple[object, ...] = (_name(finding.asm), _name(finding.other_asm))
+        if finding.other_pc is None:
+            places = (number,)  # of one instruction: each is to be looked at
         if finding.changes:
             places = (around(finding.changes[0]), finding.needs)
         key = (finding.rule, finding.severity, finding.guess, *places)

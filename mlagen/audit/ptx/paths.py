@@ -432,10 +432,12 @@ def _number(name: Term, values: dict[Term, Lanes]) -> Any:
 def _name(variable: Term) -> str:
     """A parameter's or special register's name; what is loaded is told by its pointer."""
     if variable[0] == "global":
-        pointers = [str(name[1]) for name in _of_address(variable[1])]
+        pointers = [_name(name) for name in _of_address(variable[1])]
         return f"[{', '.join(pointers)}]"
     if variable[0] in DATA:
         return f"data of line {variable[1]}"
+    if variable[0] == "param" and len(variable) > 2:  # a field of a structure, by its offset
+        return f"{variable[1]}+{variable[2]}"
     return str(variable[1]) if len(variable) > 1 else str(variable[0])
 
 
