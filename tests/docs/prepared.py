@@ -237,6 +237,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "mlagen mutate examples/gemm_bf16.py --target gfx950 --sample 12",
     ): "tests/mutation judges a sample",
     (
+        "mutation.md",
+        "mlagen mutate mla_sparse_decode_gfx950 --set num_heads=16 --set rows=v32 --sample 20 "
+        "--seed 31",
+    ): "it takes minutes: tests/mutation judges a sample",
+    (
         "mutation_ptx.md",
         "mlagen mutate mla_decode_sm90 --set num_heads=16 --sample 60 --seed 1 -o out/m",
     ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
