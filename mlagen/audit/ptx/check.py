@@ -31,6 +31,7 @@ MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not p
 _MODELLED = ("sm_90", "sm_90a")
 # Of an entry whose paths are not followed: what is looked at, and what is not.
 _BY_TEXT = ("the form of instructions", "the size of shared memory", "numbers of setmaxnreg")
+_TEXT_ONLY = "only its text was read, as it has tcgen05, whose commits are not modelled"
 _NOT_BY_TEXT = (
     "; not looked at: mbarriers, named barriers, the order of accesses to shared and tensor memory,"
     " fences, copies, divergence"
@@ -165,7 +166,7 @@ class _Audit:
         self.facts["paths"] = 0
         if looked_at := tensor.check(self.entry, program.graph, self.notes):
             self.notes.checked = (*_BY_TEXT, *looked_at)
-            self.notes.unfollow("it has tcgen05, whose commits are not modelled", _NOT_BY_TEXT)
+            self.notes.unfollow(_TEXT_ONLY, _NOT_BY_TEXT)
             return self._told()
         protocol = any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds)
         if setting.shared_bytes > resources.FOLLOWED:
