@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -99,6 +98,7 @@ class Stored:
 def summaries() -> list[Summary]:
     """One row for each schedule that ships."""
     from mlagen.codegen.schedules import available
+    from mlagen.dsl.function import first_sentence
 
     return [
         Summary(
@@ -110,12 +110,6 @@ def summaries() -> list[Summary]:
         )
         for info in available()
     ]
-
-
-def first_sentence(doc: str) -> str:
-    """The first sentence of a schedule's docstring, on one line."""
-    paragraph = " ".join(doc.strip().split("\n\n", 1)[0].split())
-    return re.split(r"(?<=\w)\.(?= [A-Z]|$)", paragraph, maxsplit=1)[0]
 
 
 def describe(

@@ -22,7 +22,7 @@ from mlagen.artifact import (
 )
 from mlagen.artifact.manifest import Status
 from mlagen.dsl import Argument
-from mlagen.dsl.function import ScheduleBase
+from mlagen.dsl.function import ScheduleBase, first_sentence
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _roundings(schedule: ScheduleBase) -> tuple[Rounding, ...]:
 def header(schedule: ScheduleBase) -> dict[str, str]:
     """What the first lines of every text say."""
     return {
-        "title": schedule.doc.split("\n", 1)[0],
+        "title": first_sentence(schedule.doc),
         "version": version("mlagen"),
         "target": schedule.target.name,
         "schedule_file": schedule.file,

@@ -115,7 +115,7 @@ def _environment(folders: tuple[str, ...], *directories: Path) -> BoundedEnviron
         # The number is that of the options here and of bounds, which no digest covers.
         bytecode_cache=None
         if directories
-        else _Compiled(f"{ours}/__pycache__", f"%s-{jinja2.__version__}-2.cache"),
+        else _Compiled(f"{ours}/__pycache__", f"%s-{jinja2.__version__}-3.cache"),
     )
 
 

@@ -7,6 +7,7 @@ calls is recorded, with the line it was called on.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -169,3 +170,9 @@ def last_line(error: BaseException, fits: Callable[[str], bool]) -> tuple[str, i
 def display_path(path: Path) -> str:
     """A schedule's path as messages and listings show it: the last folder and the file."""
     return f"{path.parent.name}/{path.name}"
+
+
+def first_sentence(doc: str) -> str:
+    """The first sentence of a schedule's docstring, on one line."""
+    paragraph = " ".join(doc.strip().split("\n\n", 1)[0].split())
+    return re.split(r"(?<=\w)\.(?= [A-Z]|$)", paragraph, maxsplit=1)[0]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlagen.catalogue import first_sentence, summaries
+from mlagen.catalogue import summaries
+from mlagen.dsl.function import first_sentence
 
 
 def _knobs(mlagen: Callable[..., Any], *arguments: str) -> dict[str, list[str]]:

@@ -115,22 +115,23 @@ def test_a_branch_to_another_place_is_told(made):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "said", "takes"),
     [
         ("buffer_load_dword {{ lane }}, {{ lane }}, {{ row }}, 0 offen offset:4096",
-         "offset is 0 in the object"),
+         "offset is 0 in the object", "buffer_load_dword takes 0 to 4095"),
         ("buffer_load_dword {{ lane }}, {{ lane }}, {{ row }}, 0 offen offset:5120",
-         "offset is 1024 in the object"),
+         "offset is 1024 in the object", "buffer_load_dword takes 0 to 4095"),
         ("buffer_store_dword {{ lane }}, {{ lane }}, {{ row }}, 0 offen offset:8191",
-         "offset is 4095 in the object"),
-        ("s_nop 16", "the hardware reads at most 15"),
-        ("s_setprio 4", "the hardware reads at most 3"),
+         "offset is 4095 in the object", "buffer_store_dword takes 0 to 4095"),
+        ("s_nop 16", "the hardware reads at most 15", "s_nop takes 0 to 15"),
+        ("s_setprio 4", "the hardware reads at most 3", "s_setprio takes 0 to 3"),
     ],
 )  # fmt: skip
-def test_a_cut_immediate_is_refused_at_its_lines(first_kernel, line, said):
+def test_a_cut_immediate_is_refused_at_its_lines(first_kernel, line, said, takes):
     extend(first_kernel, "store", line)
     message = refusal(first_kernel)
-    assert said in message
+    assert said in message and takes in message
+    assert ("offset" in message.partition("hint")[2]) == ("offset" in said)
     assert "columns/store.s.j2:2: the object is not the text: " in message
     assert "column_sums.py:" in message and ", store)" in message
 

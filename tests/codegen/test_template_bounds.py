@@ -39,7 +39,45 @@ ENDLESS = {
     "a doubled output": (
         DOUBLED + "{% set t %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = t %}{% endfor %}",
         "what it renders to has"),
+    "a wide center": ("{{ 'x'|center(10**10) }}", "the filter center has 10000000001 char"),
+    "a wide method": ("{{ 'x'.rjust(10**10) }}", ".rjust has 10000000001 characters"),
+    "a wide format": ("{{ '%999999999d' % 1 }}", "what % formats has 1000000012"),
+    "a format's width": ("{{ '%*d' % (10**9, 1) }}", "what % formats has 1000000"),
+    "a format's digits": ("{{ '%.999999999f' % 1 }}", "what % formats has"),
+    "a wide format filter": ("{{ '%999999999s'|format(1) }}", "the filter format has"),
+    "a wide format method": ("{{ '{:999999999}'.format(1) }}", ".format has"),
+    "a width that is given": ("{{ '{:{}}'.format(1, 10**9) }}", ".format has"),
+    "a format of long parts": (
+        "{% set a = 'x' * 10**5 %}{{ ('%(a)s' * 10**4) % {'a': a} }}", "what % formats has"),
+    "a deep indent": ("{{ ('a\\n' * 10**5)|indent(10**5) }}", "the filter indent has"),
+    "an indent of text": ("{{ ('a\\n' * 10**5)|indent('x' * 10**5) }}", "the filter indent has"),
+    "a replacement": ("{{ ('a' * 10**5)|replace('a', 'b' * 10**5) }}", "the filter replace has"),
+    "a replacement by name": (
+        "{{ ('a' * 10**5).replace('a', 'b' * 10**5) }}", ".replace has"),
+    "a joint": ("{{ range(10**5)|list|join('x' * 10**5) }}", "the filter join has"),
+    "a joint by name": ("{{ ('x' * 10**5).join(['a'] * 10**5) }}", ".join has"),
+    "a filled batch": ("{{ [1]|batch(10**10, 0)|list }}", "the filter batch has"),
+    "many slices": ("{{ [1]|slice(10**10)|list }}", "the filter slice has"),
+    "wide tabs": ("{{ '\\t'.expandtabs(10**10) }}", ".expandtabs has"),
+    "a wide wrap": ("{{ ('a ' * 10**5)|wordwrap(1, wrapstring='x' * 10**5) }}", "wordwrap has"),
+    "wide JSON": ("{{ ([1] * 10**5)|tojson(indent=10**5) }}", "the filter tojson has"),
+    "a list of one list": ("{{ [[0] * 10**6] * 10**6 }}", "what it renders to has 20000022"),
+    "its text": ("{{ ([[0] * 10**6] * 10**6)|string|length }}", "the filter string has"),
+    "a sum of lists": ("{{ ([[0] * 1000] * 10**5)|sum(start=[])|length }}", "the filter sum has"),
+    "many wide ones": ("{{ range(10**5)|map('center', 10**5)|list|length }}",
+                       "what filters, methods and formats make has"),
+    "by another name": ("{{ 'x'.__mul__(10**10) }}", "a template does not call __mul__"),
 }  # fmt: skip
+
+
+def test_ordinary_texts_are_formatted(tmp_path):
+    text = (
+        "{{ 'x'|center(5) }}|{{ '%3d' % 7 }}|{{ '%s-%s' % (1, 'a') }}|{{ '%02x'|format(10) }}|"
+        "{{ '{:>4}'.format('b') }}|{{ [1, 2]|join(', ') }}|{{ 'a.b'.replace('.', '_') }}|"
+        "{{ 9 % 4 }}|{{ [1, 2, 3]|batch(2)|list }}|{{ [1, 2]|sum }}|{{ 'v'.zfill(3) }}|"
+        "{{ ', '.join(['c']) }}"
+    )
+    assert rendered(tmp_path, text) == ["  x  |  7|1-a|0a|   b|1, 2|a_b|1|[[1, 2], [3]]|3|00v|c"]
 
 
 def rendered(folder, text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 from numba.core.caching import FunctionCache, NullCache
 
@@ -14,6 +14,7 @@ NO_FOLDER = (
     "neither the folder of its sources nor your cache folder can be written, so each run compiles "
     "again (NUMBA_CACHE_DIR names another folder)"
 )
+_TOLD: set[str] = set()
 
 
 def no_folder(error: BaseException) -> bool:
@@ -52,15 +53,20 @@ class _Careful(FunctionCache):
             LOG.info("compiled code is not kept for later runs: %s", error)
 
 
-class _Unkept(NullCache):
-    """No cache, which is said once of each `what`, when it is compiled."""
+def tell_unkept(what: str) -> None:
+    """Says that the code of `what` is not kept: why once a process, and each `what` once."""
+    if what in _TOLD:
+        return
+    why = NO_FOLDER if not _TOLD else "nor is its code kept"
+    _TOLD.add(what)
+    LOG.warning("compiling %s: %s", what, why)
 
-    said: ClassVar[set[str]] = set()
+
+class _Unkept(NullCache):
+    """No cache, which is said when `what` is compiled."""
 
     def __init__(self, what: str) -> None:
         self._what = what
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
-        if self._what not in self.said:
-            self.said.add(self._what)
-            LOG.warning("compiling %s: %s", self._what, NO_FOLDER)
+        tell_unkept(self._what)

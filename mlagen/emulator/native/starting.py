@@ -17,7 +17,7 @@ from typing import Any
 import llvmlite  # type: ignore[import-untyped]
 from numba import types
 
-from mlagen.emulator.native.kept_code import NO_FOLDER, no_folder
+from mlagen.emulator.native.kept_code import no_folder, tell_unkept
 
 LOG = logging.getLogger(__name__)
 SIGNATURE = (types.int64, types.int64)
@@ -94,7 +94,7 @@ def ready(make: Make, stamp: int) -> Any:
             raise  # the source: nothing that another attempt would mend
         except Exception as error:
             if no_folder(error):
-                LOG.warning("the emulator is not kept: %s", NO_FOLDER)
+                tell_unkept("the emulator")
                 break
             reason = str(error).partition("\n")[0] or repr(error)
         if reason != said:

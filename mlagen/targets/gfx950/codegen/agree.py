@@ -41,6 +41,13 @@ _BROADCASTS = {15: 0x142, 31: 0x143}
 _OMOD = {"mul:2": 1, "mul:4": 2, "div:2": 3}
 # What the hardware reads of SIMM16 (CDNA4 ISA, SOPP); the assembler takes any 16 bits.
 _MOST = {"s_nop": 15, "s_setprio": 3}
+# Offsets that fit, by what mnemonics begin with; the ISA guide's formats MUBUF, DS, FLAT and SMEM.
+_OFFSETS = {
+    "buffer_": "0 to 4095", "ds_": "0 to 65535 (0 to 255 where there are two)",
+    "global_": "-4096 to 4095", "scratch_": "-4096 to 4095", "flat_": "0 to 4095",
+    "s_": "-1048576 to 1048575",
+}  # fmt: skip
+CUT = "a number that does not fit its field was cut"
 _SHORT_CONSTANT = frozenset({"s_movk_i32", "s_addk_i32", "s_mulk_i32"})
 
 
@@ -110,7 +117,8 @@ def _compared(x: Instruction, raw: bytes, schedule: str) -> int:
         raise _differs(x, f"its {why} cannot be compared with the object", schedule) from None
     most = _MOST.get(x.mnemonic)
     if most is not None and wanted.immediate > most:
-        raise _differs(x, f"the hardware reads at most {most} of it", schedule)
+        hint = f"{x.mnemonic} takes 0 to {most}"
+        raise _differs(x, f"the hardware reads at most {most} of it", schedule, hint)
     if found.mnemonic != wanted.mnemonic:
         raise _differs(x, f"the object has {found.mnemonic}", schedule)
     for number, (a, b) in enumerate(zip(wanted.operands, found.operands, strict=False), 1):
@@ -121,13 +129,22 @@ def _compared(x: Instruction, raw: bytes, schedule: str) -> int:
     for name in sorted({*wanted.modifiers, *found.modifiers}):
         value = found.modifiers.get(name, 0)
         if wanted.modifiers.get(name, 0) != value:
-            raise _differs(x, f"{name} is {value} in the object", schedule)
+            hint = _offsets_of(x) if name.startswith("offset") else ""
+            raise _differs(x, f"{name} is {value} in the object", schedule, hint)
     if not x.target and wanted.immediate != found.immediate:
-        raise _differs(x, f"its immediate is {found.immediate:#x} in the object", schedule)
+        raise _differs(x, f"its immediate is {found.immediate:#x} in the object", schedule, CUT)
     return found.immediate
 
 
-def _differs(x: Instruction, what: str, schedule: str) -> TemplateError:
+def _offsets_of(x: Instruction) -> str:
+    """The hint where an offset of the instruction was cut."""
+    for start, fits in _OFFSETS.items():
+        if x.mnemonic.startswith(start):
+            return f"an offset that does not fit its field was cut: {x.mnemonic} takes {fits}"
+    return CUT
+
+
+def _differs(x: Instruction, what: str, schedule: str, hint: str = "") -> TemplateError:
     origin = x.origin
     where, asked = "", f"{schedule}:1"
     if origin is not None:
@@ -135,8 +152,7 @@ def _differs(x: Instruction, what: str, schedule: str) -> TemplateError:
         asked = f"{schedule}:{origin.schedule_line}, {origin.operation}"
     return TemplateError(
         f"{where}the object is not the text: {x.text}: {what} ({asked})",
-        hint="a number that does not fit its field was cut: "
-        "buffer accesses take offsets up to 4095, DS up to 65535, global ones from -4096 to 4095",
+        hint=hint,
     )
 
 
