@@ -205,3 +205,53 @@ def test_a_shuffle_gives_one_lanes_datum_to_all():
     all_lanes = "    shfl.sync.idx.b32 %r7, %r6, 0, 31, -1;\n    bar.sync 0;\n"
     body = ROUNDS.format(handed=all_lanes, more="0")
     assert errors(kernel(body, threads=64)) & {"deadlock", "mbarrier-arrivals", "copy-unwaited"}
+
+
+PAIR = " .reqntid 128, 1, 1 .reqnctapercluster 2, 1, 1"
+PEER = (
+    "    mov.u32 %r4, %cluster_ctarank;\n    xor.b32 %r4, %r4, 1;\n"
+    "    mapa.shared::cluster.u32 %r5, %at, %r4;\n    mapa.shared::cluster.u32 %r6, %bar, %r4;\n"
+    "    mapa.shared::cluster.u32 %r7, %base, %r4;\n    add.u32 %r7, %r7, 4096;\n"
+)
+MEET = "    barrier.cluster.arrive{};\n    barrier.cluster.wait.acquire;\n"
+BEGUN = PEER + INIT + MEET.format(".release")
+
+
+@pytest.mark.parametrize(
+    ("arrives", "rules"),
+    [
+        (MEET.format(".release"), set()),
+        ("    fence.acq_rel.cluster;\n" + MEET.format(".relaxed"), set()),
+        (MEET.format(".relaxed"), {"smem-raw"}),
+    ],
+)
+def test_a_relaxed_arrival_releases_what_a_fence_does(arrives, rules):
+    body = BEGUN + "    st.shared::cluster.b32 [%r5], %r1;\n" + arrives
+    body += "    ld.shared.b32 %r2, [%at];\n" + MEET.format(".release")
+    assert errors(kernel(body, limits=PAIR)) == rules
+
+
+@pytest.mark.parametrize(
+    ("end", "rules"), [(MEET.format(".release"), set()), ("", {"cluster-end"})]
+)
+def test_an_atomic_on_a_block_that_may_have_ended(end, rules):
+    body = BEGUN + "    red.relaxed.cluster.shared::cluster.add.u32 [%r5], 1;\n" + end
+    assert errors(kernel(body, limits=PAIR)) == rules
+
+
+@pytest.mark.parametrize(
+    ("stored", "waits", "rule"),
+    [
+        (PROXY.format(""), wait(9), ""),
+        ("", wait(9), "proxy-fence"),
+        (PROXY.format(""), "", "cluster-end"),
+    ],
+)
+def test_a_copy_into_the_peer_brings_its_bytes(stored, waits, rule):
+    """Each block copies 512 bytes of its own to the other, which waits for them."""
+    body = BEGUN + "    @%one mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 512;\n" + STORE
+    body += stored + SYNC
+    body += "    @%one cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    body += " [%r7], [%base], 512, [%r6];\n" + waits
+    found = errors(kernel(body, limits=PAIR))
+    assert rule in found if rule else found == set()

@@ -174,12 +174,29 @@ def opaque(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
         else:
             store(state, agent, instruction, lanes)
         return
+    if instruction.name == "cp" and "bulk" in instruction.parts:
+        bulk.load(state, agent, instruction, lanes)
+        return
     for name in state.program.graph.writes[instruction.index]:
         agent.registers[name] = UNKNOWN
+    if instruction.name in ("atom", "red"):
+        _atomic(state, agent, instruction, lanes)
     state.lose(
-        instruction,
-        f"`{instruction.opcode}` (shared-memory atomics, copies between blocks) is not modelled",
+        instruction, f"what `{instruction.opcode}` does to shared memory is ordered with nothing"
     )
+
+
+def _atomic(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """An atomic on shared memory: of another block, that block has to be there."""
+    memory = next((x for x in instruction.operands if isinstance(x, Memory)), None)
+    if memory is None:
+        return
+    width = state.program.widths[instruction.index]
+    found = _cells(state, agent, instruction, lanes, memory, width)
+    if found is not None:
+        event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
+        agent.did(event, True)
+        state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
 
 
 def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

@@ -346,8 +346,8 @@ def _merged(values: list[Value], sizes: list[int], order: Lanes) -> Value:
     if all(value is first for value in values):
         return first
     if any(isinstance(value, (Linear, Mixed)) for value in values):
-        pieces = [
-            v for value, size in zip(values, sizes, strict=True) for v in expanded(value, size)
-        ]
-        return mixed([pieces[at] for at in order.tolist()])
+        each: list[Value] = []
+        for value, size in zip(values, sizes, strict=True):
+            each += expanded(value, size)
+        return mixed([each[at] for at in order.tolist()])
     return UNKNOWN

@@ -20,6 +20,7 @@ UNIT = 16
 _PATHS = ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ())
 _TRIPS = 8
 _LONG = 20_000  # steps of a path, after which no more are followed than it takes
+GUESS = "boxes of tensor maps were taken to be as large as there is room (--box tells)"
 _MOST = 24  # paths that are searched for what a box brings
 
 
@@ -44,7 +45,11 @@ def solve(program: EntryProgram, setting: Setting, notes: Notes) -> Setting:
             notes.add(_finding(program, one, "are no whole number of 16-byte units of boxes"))
     boxes = _least_squares(found, unknown, seen)
     wrong = [one for one in found if sum(boxes[name] for name in one.names) != one.size]
-    if wrong and not notes.wrong:
+    if wrong and _open_ended(found, unknown):
+        # Many boxes fit, and the nearest is none: smaller ones reach nothing that is not theirs.
+        notes.assume(GUESS)
+        boxes = _smaller(found, unknown, seen)
+    elif wrong and not notes.wrong:
         shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())
         notes.add(_finding(program, wrong[0], f"do not fit what the other phases expect ({shown})"))
     shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())
@@ -154,6 +159,20 @@ def _least_squares(found: list[_Equation], unknown: list[str], seen: Seen) -> di
     sizes = np.array([one.size for one in found], float)
     solution = room + np.linalg.pinv(matrix) @ (sizes - matrix @ room)
     return {name: max(round(x / UNIT), 1) * UNIT for name, x in zip(unknown, solution, strict=True)}
+
+
+def _open_ended(found: list[_Equation], unknown: list[str]) -> bool:
+    """Whether what phases expect leaves a box open."""
+    matrix = [[one.names.count(name) for name in unknown] for one in found]
+    return int(np.linalg.matrix_rank(np.array(matrix, float))) < len(unknown)
+
+
+def _smaller(found: list[_Equation], unknown: list[str], seen: Seen) -> dict[str, int]:
+    """Boxes in proportion to their room, so that no phase gets more than it expects."""
+    taken = reduce(lambda a, b: a | b, seen.targets.values(), set(seen.barriers))
+    room = {name: _room(seen.targets.get(name, set()), taken) for name in unknown}
+    share = min(one.size / max(sum(room[name] for name in one.names), 1) for one in found)
+    return {name: max(int(size * min(share, 1)) // UNIT, 1) * UNIT for name, size in room.items()}
 
 
 def _room(starts: set[int], taken: set[int]) -> int:

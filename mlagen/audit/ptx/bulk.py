@@ -44,6 +44,8 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
             event.by = 1 << thread
             flow.wrote(state, agent, event, single=thread)
             state.loads.append(event)
+            if "shared::cta" in instruction.parts[1:] and "global" not in instruction.parts:
+                _read_own(state, agent, instruction, source, one, size or 0, event, knows)
             if start is not None:
                 at = _in_block(start, rank)
                 state.accesses(agent, event, at >> WINDOW_BITS, "the copy")
@@ -53,6 +55,27 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
                 # Whatever its thread knew to be over was so before the copy began.
                 agent.pass_on(there.sink, 1 << thread)
                 complete(state, there, Copy(event, size or 0, name))
+
+
+def _read_own(
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    source: Memory,
+    lane: Lanes,
+    size: int,
+    event: Event,
+    knows: Knowledge,
+) -> None:
+    """A copy from a block's own shared memory into another block's reads the former."""
+    address = operands.shared_address(state, agent, source, lane)
+    if address is None:
+        state.lose_address(instruction)
+        return
+    start = int(np.asarray(address).ravel()[0])
+    if size and state.inside(agent, instruction, start, size):
+        clashes = state.memory.read_range(state.setting.place(start), size, event, knows)
+        state.tell_clashes(agent, instruction, "the copy", clashes)
 
 
 def _ranks(

@@ -10,6 +10,7 @@ from typing import Any
 
 from mlagen.audit.launch import NOT_KNOWN, Launch
 from mlagen.audit.ptx import resources, tensor, wgmma
+from mlagen.audit.ptx.boxes import GUESS as BOXES
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.causes import by_cause
 from mlagen.audit.ptx.explore import Explored, explore, told_unreached, unreached
@@ -187,7 +188,12 @@ class _Audit:
             setting = solve(program, setting, self.notes)
             self.facts["boxes"] = dict(setting.boxes)
         if not (first and self.notes.wrong):
+            before = dict(self.notes.found)
             self._paths(program, setting, spare, first)
+            if any(f.guess == BOXES for f in before.values()):
+                for key, finding in self.notes.found.items():
+                    if finding.rule.startswith("smem-") and finding.severity == ERROR:
+                        self.notes.found[key] = before.get(key, finding.resting_on(BOXES))
             if not (self.notes.paths or self.notes.wrong):
                 self.notes.unfollow("none was followed to its end")
 

@@ -11,7 +11,7 @@ from mlagen.audit.ptx.lanes import merge, split
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import UNKNOWN, plain
-from mlagen.ptx import Instruction, Vector
+from mlagen.ptx import Instruction, Kind, Vector
 from mlagen.targets.sm_90a.limits import SM_90A
 
 COUNT = SM_90A.named_barriers
@@ -120,11 +120,25 @@ def cluster_arrive(state: State, agent: Agent, instruction: Instruction) -> None
     if not bar.arrived:
         bar.count, bar.first = state.setting.threads * state.setting.blocks, instruction
     bar.arrived += len(agent.threads)
-    agent.release(bar.sink)
+    if "relaxed" not in instruction.parts or state.program.behind_a_fence(instruction.index):
+        agent.release(bar.sink)
+    else:
+        _release_begin(state, agent, bar.sink)
     agent.pc = instruction.index + 1
     agent.failed = -1
     if bar.arrived >= bar.count:
         _complete(state, bar)
+
+
+def _release_begin(state: State, agent: Agent, sink: Sink) -> None:
+    """What a relaxed arrival tells: that the block has begun, and of mbarriers that
+    fence.mbarrier_init has released."""
+    if state.begun:
+        sink.over |= state.begun[agent.block].bit
+    for number, seen in agent.own.items():
+        at = state.events[number].instruction.index
+        if seen and state.program.graph.kinds[at] is Kind.MBARRIER_INIT:
+            sink.done[number] = sink.done_fenced[number] = agent.set
 
 
 def cluster_wait(state: State, agent: Agent, instruction: Instruction) -> None:

@@ -189,6 +189,19 @@ class EntryProgram:
         other.unit, other.cells, other.straight = LANES, {}, {}
         return other
 
+    def behind_a_fence(self, index: int) -> bool:
+        """Whether a fence of the cluster, at least, stands right before an instruction: what comes
+        behind it releases all before it."""
+        while index:
+            index -= 1
+            instruction, kind = self.entry.instructions[index], self.graph.kinds[index]
+            if instruction.name in ("fence", "membar") and kind is Kind.PLAIN:
+                wide = {"cluster", "gpu", "sys", "gl"} & set(instruction.parts)
+                return bool(wide) and "proxy" not in instruction.parts
+            if kind not in (Kind.PLAIN, Kind.COLLECTIVE):
+                return False
+        return False
+
     def way_out(self, branch: int) -> bool:
         """Whether taking a branch leaves the loop around it (False for other instructions)."""
         target = self.entry.instructions[branch].target
