@@ -7,6 +7,7 @@ test the same value, or related ones (i + 64 < n after i < n), never contradict 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mlagen.audit.gfx950.budget import Budget
@@ -22,6 +23,8 @@ _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
 _TRIAL_STEPS = 20  # nodes that a trial evaluates, about
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
+_TOGETHER, _DRAWS = 16, 96  # leaves that are drawn at once, and how often
+_DRAWN = (0, 1, _LARGE, 1 << 31)  # the last as the factor that divides by 2
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -29,7 +32,7 @@ class Decisions:
     """The decisions of one run over all waves of a workgroup. `large_first`: which of the values
     that fit are taken, so that one run starts from little work and the next from much. `grid`:
     workgroups in x, y, z, where the launch is known. `argument`: what the one at a byte offset is
-    called."""
+    called. `drawn`: what draws of several values at once found none for, in this run or before."""
 
     def __init__(
         self,
@@ -37,7 +40,9 @@ class Decisions:
         large_first: bool,
         grid: Triple | None,
         argument: Callable[[int], str],
+        drawn: set[tuple[Node, bool]] | None = None,
     ) -> None:
+        self._drawn = set() if drawn is None else drawn
         self._budget, self._grid, self._argument = budget, grid, argument
         self._large_first = large_first
         self._trials = _TRIALS
@@ -97,6 +102,17 @@ class Decisions:
                 changed = {**raised, leaf: value}
                 if self._fits(condition, want, Values({**self.model, **changed}), leaves):
                     return self._take(changed)
+        # What several loaded bounds hold down grows with none of them alone.
+        if not 1 < len(leaves) <= _TOGETHER or (condition, want) in self._drawn:
+            return False
+        self._drawn.add((condition, want))
+        lots = random.Random(len(self.made))
+        for _ in range(_DRAWS):
+            drawn = {leaf: lots.choice((*_DRAWN, self._values.of(leaf))) for leaf in leaves}
+            changed = {leaf: x for leaf, x in drawn.items() if self._in_the_grid(leaf, x)}
+            if self._fits(condition, want, Values({**self.model, **changed}), leaves):
+                self._drawn.discard((condition, want))
+                return self._take(changed)
         return False
 
     def _take(self, changed: Model) -> bool:

@@ -42,12 +42,17 @@ class Explorer:
     reached: set[int] = field(default_factory=set)
     _taken: int = 0  # `edges` as bits
     _lots: random.Random = field(default_factory=random.Random)
+    _drawn: set[tuple[Node, bool]] = field(default_factory=set)
 
     def run(self, number: int) -> Run:
         """Follow every wave once; `number` varies the loop counts."""
         program = self.program
         decisions = Decisions(
-            program.budget, number % 2 == 1, program.launch.grid, program.kernel.argument_name
+            program.budget,
+            number % 2 == 1,
+            program.launch.grid,
+            program.kernel.argument_name,
+            self._drawn,
         )
         result = Run([], decisions, [])
         self._lots.seed(number)
@@ -144,6 +149,9 @@ class Explorer:
         loop = self._leaving(at, target, through)
         if loop is not None:
             stay = rounds.get(loop, 0) < self._rounds(loop, number)
+            out = through if target in loops[loop].body else target
+            if number >= _COVERING and rounds.get(loop, 0) and (at, out) not in self.edges:
+                stay = False  # copies of a loop's body are each left by a way of their own
             return (target in loops[loop].body) == stay
         first = [(at, way) not in self.edges for way in (target, through)]
         if number >= _COVERING and first[0] != first[1]:
