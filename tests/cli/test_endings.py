@@ -62,7 +62,7 @@ PRINTING = {
     "inspect add --json": 0,
     "audit add": 0,
     "emulate k.co --template": 0,
-    "audit k.co --limit 1": 4,  # what a command found is not lost with its reader
+    "audit k.co --limit 1": 6,  # what a command found out is not lost with its reader
     "list nope": 2,
 }
 
