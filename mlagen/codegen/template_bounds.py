@@ -149,7 +149,7 @@ def _computed(value: Any) -> Any:
     _compute(value)
     if isinstance(value, nodes.Concat):
         return _call("joined", value.nodes, value)
-    if isinstance(value, tuple(_COMPUTED)):
+    if isinstance(value, nodes.Mul | nodes.Pow | nodes.Add | nodes.Mod):
         return _call(_COMPUTED[type(value)], [value.left, value.right], value)
     return value
 

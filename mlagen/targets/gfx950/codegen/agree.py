@@ -90,7 +90,13 @@ def check_object(code: bytes, printed: Iterable[Instruction], schedule: str) -> 
 
 def code_of(code: bytes) -> bytes:
     """The instructions of a code object with one kernel, as our linker lays them out: the bytes of
-    its only function (ELF-64 object file format)."""
+    its only function."""
+    return bytes_of(code, 2, "function: the kernel's symbol is missing")  # STT_FUNC
+
+
+def bytes_of(code: bytes, kind_of_symbol: int, what: str) -> bytes:
+    """The bytes of the only symbol of that kind (ELF-64 object file format); TemplateError where
+    there is no `what`."""
     (sections,) = struct.unpack_from("<Q", code, 40)
     entry, count = struct.unpack_from("<HH", code, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", code, sections + entry * n) for n in range(count)]
@@ -99,10 +105,10 @@ def code_of(code: bytes) -> bytes:
             continue
         for place in range(start, start + size, 24):
             _, info, _, index, address, length = struct.unpack_from("<IBBHQQ", code, place)
-            if info & 15 == 2 and index < count:  # STT_FUNC
+            if info & 15 == kind_of_symbol and index < count:
                 begin = headers[index][4] + address - headers[index][3]
                 return code[begin : begin + length]
-    raise TemplateError("the object has no function: the kernel's symbol is missing")
+    raise TemplateError(f"the object has no {what}")
 
 
 def _compared(x: Instruction, raw: bytes, schedule: str) -> int:

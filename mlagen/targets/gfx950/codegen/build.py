@@ -14,6 +14,7 @@ from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.gfx950.assemble import assemble, build_flags
 from mlagen.targets.gfx950.clang import find_tools
 from mlagen.targets.gfx950.codegen.agree import check_object
+from mlagen.targets.gfx950.codegen.agree_descriptor import check_descriptor
 from mlagen.targets.gfx950.codegen.exchanges import exchanged
 from mlagen.targets.gfx950.codegen.flow import check_flow
 from mlagen.targets.gfx950.codegen.layout import build_layout
@@ -109,6 +110,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
             hint="slot counts with a smaller common multiple",
         ) from error
     check_object(code, chain.from_iterable(program.layout.runs()), schedule.file)
+    check_descriptor(code, schedule)
     made = Made(
         symbol=schedule.name,
         text=text,
