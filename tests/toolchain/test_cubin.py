@@ -63,9 +63,21 @@ def test_the_cubin_asks_for_what_the_manifest_says(made, facts):
 def test_a_cubin_that_asks_for_something_else_is_refused(made, facts, change, said):
     schedule = load(KERNEL).build(MlaDecodeConfig(16), {})
     right = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, (), facts)
-    check_cubin(schedule, right)
+    check_cubin(schedule, right, made.text)
     with pytest.raises(MlagenError, match=re.escape(said)):
-        check_cubin(schedule, replace(right, facts=replace(facts, **change)))
+        check_cubin(schedule, replace(right, facts=replace(facts, **change)), made.text)
+
+
+def test_barriers_are_those_that_the_text_names(made, facts):
+    """One more than the text names is refused, even where the schedule has handed it out."""
+    named = {int(n) for n in re.findall(r"bar(?:rier)?\.(?:sync|arrive)\S* (\d+)", made.text)}
+    assert facts.barriers == max(named) + 1
+    schedule = load(KERNEL).build(MlaDecodeConfig(16), {})
+    more = replace(facts, barriers=facts.barriers + 1)
+    right = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, (), more)
+    schedule.smem.barriers += 1
+    with pytest.raises(MlagenError, match="the text names none from"):
+        check_cubin(schedule, right, made.text)
 
 
 def test_damaged_cubins_are_refused_or_read(made):

@@ -6,6 +6,8 @@ writes into the cubin for the driver is what a launch will get. Both are looked 
 
 from __future__ import annotations
 
+import re
+
 from mlagen.codegen.origin import Generated
 from mlagen.errors import CapacityError, TemplateError, UnsupportedError
 from mlagen.ptx import read_ptx
@@ -15,6 +17,10 @@ from mlagen.targets.nvidia.ptxas import PtxasResult
 
 SYSTEM_BYTES = 1024  # of shared memory, kept by the system (CUDA programming guide, 9.0, 10.0)
 _SHOWN = 5
+# The barrier of an instruction that names one; one in a register may be any of all.
+_BARRIER = re.compile(
+    r"^[^/\n]*\b(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive|red)\S*\s+([^\s,;]+)", re.M
+)
 
 
 def check_immediates(made: Generated) -> None:
@@ -32,9 +38,9 @@ def check_immediates(made: Generated) -> None:
         raise TemplateError("\n  ".join(shown))
 
 
-def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult) -> None:
+def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult, text: str) -> None:
     """TemplateError, or CapacityError for memory and barriers, where the cubin asks for something
-    else than the schedule, which its manifest will tell."""
+    else than the schedule, which its manifest will tell. `text`: the PTX, whose barriers it has."""
     facts = assembled.facts
     if facts is None:
         return
@@ -61,4 +67,11 @@ def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult) -> None:
             f"{name}: the cubin uses barriers up to number {facts.barriers - 1}, the schedule has "
             f"handed out {schedule.smem.barriers}",
             hint="exchanges of the schedule hand barriers out: s.smem.exchange",
+        )
+    # No fewer is no fault: ptxas leaves out what cannot be reached.
+    named = _BARRIER.findall(text)
+    if named and all(map(str.isdigit, named)) and facts.barriers > 1 + max(map(int, named)):
+        raise TemplateError(
+            f"{name}: the cubin uses {facts.barriers} barriers, the text names none from "
+            f"{1 + max(map(int, named))} on"
         )

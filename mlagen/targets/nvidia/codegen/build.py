@@ -42,7 +42,7 @@ def build(
         schedule_file=schedule.file,
         target=target,
     )
-    check_cubin(schedule, assembled)
+    check_cubin(schedule, assembled, text)
     made = Made(
         symbol=schedule.symbol,
         text=text,
