@@ -69,6 +69,7 @@ SAMPLED = {
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 60,
     "test_litmus.py": 60,
+    "test_blocks_tell.py": 12,
     "test_block_ends.py": 6,
     "test_verify_sparse_blackwell.py": 140,
     "test_verify_sparse_decode_blackwell.py": 60,
