@@ -11,7 +11,7 @@ DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mas
 
 BASE ?= HEAD
 
-.PHONY: demo test sweep same-code lint wheel clean
+.PHONY: demo test sweep audited same-code lint wheel clean
 
 demo: $(READY)
 	@$(BIN)/mlagen build mha_prefill_v2 $(DEMO_PROBLEM) -o $(OUT)
@@ -37,6 +37,10 @@ sweep: $(READY)
 # The code of a fixed list of problems, here and at the revision BASE.
 same-code: $(READY)
 	$(BIN)/python tests/same_code/compare_code.py --base $(BASE)
+
+# Kernels that others wrote, and ours: fetched, compiled, audited; PARTS of names choose some.
+audited: $(READY)
+	$(BIN)/python tests/audited/audit_list.py $(PARTS) --page docs/foreign_audit.md
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)

@@ -89,6 +89,7 @@ SAMPLED = {
     "test_matrix_products.py": 4,
     "test_tiles_are_knobs.py": 3,
     "test_lds_dma_wait.py": 3,
+    "test_audited.py": 8,
     "test_attacks.py": 12,
     "test_attacks_machine.py": 40,
     "test_attacks_python.py": 8,

@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 import triton
-from compiler_case import TRITON_TYPES, Arrays, Case, Tiles
+from compiler_case import Arrays, Case, Tiles
+from compiler_source import source_of
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource
 
 from mlagen.targets.nvidia.ptxas import find_ptxas
 
 # The version of PTX that ptxas 13.0 reads: the one that mlagen's extra `nvidia` brings.
 PTX_VERSION = 90
-WHOLE = (int, np.integer)
 # Bits are those of the text only where ptxas fuses no multiplication with an addition.
 PTXAS_OPTIONS = "--fmad=false"
 # Numbers of element types and swizzles in the compiler's metadata are those of tensormap.replace
@@ -96,20 +94,7 @@ def compiled(case: Case) -> Compiled:
 
     Errors are the compiler's own; MissingError without a ptxas.
     """
-    buffers = case.buffers()
-    signature: dict[str, str] = {}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
-    for index, name in enumerate(case.kernel.arg_names):
-        if name in case.constants:
-            signature[name] = "constexpr"
-            continue
-        argument = case.arguments[name]
-        signature[name] = _type(argument, buffers)
-        if isinstance(argument, str) or (isinstance(argument, WHOLE) and argument % 16 == 0):
-            attributes[(index,)] = [["tt.divisibility", 16]]
-    source = (GluonASTSource if case.gluon else ASTSource)(
-        case.kernel, signature, dict(case.constants), attributes
-    )
+    source, signature, buffers = source_of(case)
     options = {
         "ptx_version": PTX_VERSION,
         "ptx_options": PTXAS_OPTIONS,
@@ -138,18 +123,6 @@ def compiled(case: Case) -> Compiled:
         scratch=scratch,
         metadata=meta._asdict(),
     )
-
-
-def _type(argument: Any, buffers: Arrays) -> str:
-    if isinstance(argument, str):
-        return "*" + TRITON_TYPES[buffers[argument].dtype]
-    if isinstance(argument, Tiles):
-        element = TRITON_TYPES[buffers[argument.buffer].dtype]
-        layout = f",{argument.layout!r}" if argument.layout is not None else ""
-        return f"tensordesc<{element}[{','.join(map(str, argument.block))}]{layout}>"
-    if isinstance(argument, np.int64):
-        return "i64"
-    return "fp32" if isinstance(argument, float) else "i32"
 
 
 def _parameters(
