@@ -92,3 +92,8 @@ FP8 = Arithmetic(
     maximum_ulps=1,
     output_ulps=1,  # v_scale
 )
+
+
+def arithmetic_of(dtype: str) -> Arithmetic:
+    """That of kernels whose Q, K and V are of this type."""
+    return BF16_PRESCALED if dtype == "bf16" else FP8

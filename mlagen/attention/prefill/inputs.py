@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.masks import MAX_POSITION
-from mlagen.attention.prefill.arithmetic import BF16_PRESCALED, FP8, Arithmetic
+from mlagen.attention.prefill.arithmetic import Arithmetic, arithmetic_of
 from mlagen.attention.prefill.arrays import Ints, checked_start_positions
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import Scales, checked_scales
@@ -247,7 +247,7 @@ class PrefillInputs:
     @property
     def arithmetic(self) -> Arithmetic:
         """What the kernel computes with, for the oracles."""
-        return BF16_PRESCALED if self.config.dtype == "bf16" else FP8
+        return arithmetic_of(self.config.dtype)
 
     @property
     def score_scale(self) -> float:

@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from mlagen.artifact.manifest import Rounding
 from mlagen.attention.masks import Mask
+from mlagen.attention.prefill.arithmetic import arithmetic_of
+from mlagen.attention.prefill.numerics import roundings
 from mlagen.errors import ConfigError
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.fields import Fields, check_types, listed
@@ -58,6 +61,10 @@ class PrefillProblem(Fields):
     page_size: int
     lse: bool
     sink: bool = False  # a field of those that may have one
+
+    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+        """What a kernel of this problem rounds besides inputs, outputs and fp32 sums."""
+        return roundings(arithmetic_of(self.dtype))
 
     @property
     def qk_width(self) -> int:
