@@ -286,12 +286,12 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs AITER's objects, and many minutes",
     (
         "foreign_audit.md",
-        "pytest tests/foreign/test_audit_aiter.py",
-    ): "it is a part of the test suite",
+        "python tests/audited/audit_list.py",
+    ): "needs repositories of others, and many minutes",
     (
         "foreign_audit.md",
-        "python tests/foreign/audit_verdicts.py --launch --jobs 2",
-    ): "needs AITER's objects: tests/foreign asks for a verdict on every error",
+        "python tests/audited/audit_list.py --ours",
+    ): "it takes some minutes; tests/audited runs a sample",
     (
         "timing.md",
         "mlagen simulate --validate FOLDER --history HISTORY --fit",
