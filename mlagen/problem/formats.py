@@ -77,6 +77,11 @@ def round_f16(x: Floats) -> Floats:
     return _rounded(x, F16_BITS)
 
 
+def round_half(x: Floats) -> Floats:
+    """`x` rounded to f16, denormals included; what is above its end is not modelled."""
+    return np.where(np.abs(x) < F16_NORMAL, np.rint(x / F16_STEP) * F16_STEP, round_f16(x))
+
+
 def _rounded(x: Floats, bits: int) -> Floats:
     shifted = x * (2.0 ** (53 - bits) + 1.0)
     return shifted - (shifted - x)

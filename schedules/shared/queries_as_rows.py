@@ -12,14 +12,13 @@ and stores them in both blocks.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.scaled_halves import has_scaled_halves
+from mlagen.attention.latent.sm_90a.grained import has_grains
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
-from mlagen.schedules.shared.scaled_halves import scaled_halves
 
 
-def bf16_halves(d, left, right, refill):
-    """The loops and ends of the two math warpgroups over rows that are bf16 in SMEM."""
+def halves(d, left, right, refill):
+    """The loops and ends of the two math warpgroups."""
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
@@ -75,8 +74,7 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
     the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
-    registers that pieces have fewer columns. `apart`: or that they are fetched one by one. With
-    scales=sums no number of a row is rounded, which takes longer."""
+    registers that pieces have fewer columns. `apart`: or that they are fetched one by one."""
     blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
         stored and k.num_heads > 64
     ) else 1  # fmt: skip
@@ -90,19 +88,22 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     else:
         widths = (1,) if fine else (2,) if stored else (5, 4, 2)
     boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
-    tight = stored and (shared or stored.scales == "key")
-    # Alone, a block with positions, several tokens or a query after another spills with sums.
-    alone = getattr(k, "causal", True) or k.q_len > 1
-    able = not narrow and (shared or not alone)
-    scales = s.choice("scales", *(("numbers", "sums") if able else ("numbers",)),
-                      comment="what scales of columns multiply") if (
-        has_scaled_halves(stored)
+    # What ptxas spills else: positions beside a CTA cluster's lists, second lists of many tokens.
+    causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
+    spills = k.dtype == "bf16" and (
+        (causal and not extra) if shared else (extra and k.q_len > 2)
+    )  # fmt: skip
+    able = has_grains(stored)
+    scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
+                      comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
+        able
     ) else "numbers"  # fmt: skip
-    sums = scales == "sums"
-    whens = ("late",) if sums else ("early",) if tight else ("early", "late")
+    grained = scales == "grains"
+    tight = stored and (shared or stored.scales == "key" or grained)
+    whens = ("early",) if tight else ("early", "late")
     refill = s.choice("left_refill", *whens,
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    fed = (208, 216, 80) if sums else (224, 208, 72)
+    fed = (224, 208, 72)
     many, more, few = fed if stored else (224, 232, 48) if persistent else (232, 224, 48)
     left = s.role("left", warpgroups=1, registers=many)
     right = s.role("right", warpgroups=1, registers=more)
@@ -117,7 +118,7 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
     knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
-                        gathered=not stored, sums=sums)  # fmt: skip
+                        gathered=not stored, grained=grained)  # fmt: skip
     d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
@@ -127,10 +128,7 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             d.begin(role)
             d.clear()
 
-    if sums:
-        scaled_halves(d, left, right)
-    else:
-        bf16_halves(d, left, right, refill)
+    halves(d, left, right, refill)
 
     with prologue(feeder):
         d.setup(feeder)
@@ -151,21 +149,21 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             d.look_up(i + 3)
     elif boxes == 4:  # a whole tile is on its way
         for i in tiles(feeder, step=2):
-            d.publish(i, when=sums)
+            d.measure(i)
             d.feed(d.left, i, 0)
-            d.publish(i, when=not sums)
+            d.publish(i)
             d.fetch(d.last, i, 0)
             d.find_rows(i + 1)
             d.look_up(i + 2)
             d.fetch(d.last, i + 1, 1)
             d.feed(d.middle, i, 2)
             d.feed(d.last, i, 0)
+            d.measure(i + 1)
             d.feed(d.last, i + 1, 1)
             d.fetch(d.middle, i + 1, 2)
             d.fetch(d.left, i + 1, 0)
-            d.publish(i + 1, when=sums)
             d.feed(d.middle, i + 1, 2)
-            d.publish(i + 1, when=not sums)
+            d.publish(i + 1)
             d.feed(d.left, i + 1, 0)
             d.find_rows(i + 2)
             d.look_up(i + 3)
@@ -181,10 +179,11 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
             for at in range(0, len(pieces), together):
                 group = range(at, at + together)
                 for n in group:
-                    d.publish(pieces[n][1], when=sums and pieces[n] in first)
+                    if pieces[n] in first:
+                        d.measure(pieces[n][1])
                     d.feed(*pieces[n], n % 2)
                     if pieces[n] in first:
-                        d.publish(pieces[n][1], when=not sums)
+                        d.publish(pieces[n][1])
                         if not shared:
                             d.look_up(pieces[n][1] + 1)
                 for n in group:

@@ -133,7 +133,7 @@ def reference(inputs: MlaSparseInputs, kernel: Any) -> Any:
     for first, pool in caches.values():
         rows = named[(named >= first) & (named < first + pool.rows)]
         numbers = pool.numbers((rows - first).astype(np.int64))
-        used = numbers.exact if order.scaled_columns else numbers.bf16
+        used = numbers.exact if order.scaled_columns or order.grained else numbers.bf16
         whole[rows] = used * numbers.scales[:, None]
     whole *= inputs.kv_scale
     most = max(1, *(len(own) for own in lists))

@@ -29,9 +29,9 @@ import numpy as np
 from mlagen.attention.latent.arithmetic import DIVISION, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.cut_sums import largest_terms
+from mlagen.attention.latent.grains import over_largest
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.scaled_columns import exact_groups
-from mlagen.attention.latent.scaled_powers import of_quotients
 from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
 from mlagen.attention.latent.weights import smallest_error
 from mlagen.problem.formats import (
@@ -80,7 +80,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
     of_weights = weighted_eta.reshape(count, -1)[:, :existing] @ abs_v
     of_weights = (of_weights + np.abs(output) * moved) / (1.0 - moved)
     of_p = _stored_error(walk, order, weights, of_last, keys, factor)
-    of_p += (keys.rounding + of_quotients(keys.of_columns, order)) * magnitude
+    of_p += keys.rounding * magnitude
     steps = walk.tiles * (order.tile // order.depth)
     largest = magnitude if not order.kept else _windows(walk, order, weights, of_last, keys)
     of_sum = walk.sum_error(of_additions) + DIVISION + U_FP32
@@ -109,7 +109,7 @@ def _stored_error(
 ) -> Floats:
     """What the rounding of P moves O by, [rows, columns]. `scale` [rows]: exp2(M) of the last M
     among `weights` [rows, keys]."""
-    if keys.of_columns is not None and not order.powers:
+    if keys.of_columns is not None:
         return np.concatenate([
             U_F16 * np.minimum(weights @ np.abs(part), factor * _spread(weights, part, keys))
             + U_FP32 * weights @ np.abs(part)
@@ -123,7 +123,11 @@ def _stored_error(
         steps = smallest_error(walk, keys, order) * scale[:, None]
         small = np.repeat(steps, order.tile, axis=1)[:, : len(keys)]
     if order.halves:
-        unit, small = U_F16, small + F16_STEP / 2 * scale[:, None]
+        step = np.ones(len(keys))
+        if keys.grains is not None:
+            share, grown = over_largest(keys.grains, walk.tiles, order.tile)
+            step = 1.0 / (share * grown[:, None]).reshape(-1)[: len(keys)]
+        unit, small = U_F16, small + F16_STEP / 2 * scale[:, None] * step
     normal = np.where(unit * weights >= small, weights, 0.0)
     few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))
     many = np.where(normal > 0, 0.0, np.minimum(weights, small)) @ np.abs(v)

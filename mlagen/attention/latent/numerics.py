@@ -26,11 +26,17 @@ def roundings(
     """Of a kernel that computes in this order. `blocks`: columns of a row have scales, which are
     powers of two where they are `exact_blocks`."""
     found = []
-    f16_groups = order.scaled_columns > 0 and not order.powers
-    if blocks and not exact_blocks and not order.scaled_columns:
+    f16_groups = order.scaled_columns > 0
+    if blocks and not exact_blocks and not order.scaled_columns and not order.grained:
         found.append(Rounding(
             "rows", "bf16", "numbers of a key times the scale of their columns, once, for scores "
             "and values: half of 2^-8 of each",
+        ))  # fmt: skip
+    if order.grained:
+        found.append(Rounding(
+            "rows", "f16", "numbers of a key times the scale of their columns, unless that is a "
+            "power of two: half of 2^-11 of each, below 2^-20 of the power of two under the "
+            "key's largest scale half of 2^-30 of that; bf16 columns not",
         ))  # fmt: skip
     if order.lifted or f16_groups:
         found.append(Rounding(

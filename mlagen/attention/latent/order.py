@@ -35,8 +35,8 @@ class Order:
     a scale that multiplies their sum, not each number, and P, which is rounded to f16 for them
     (`latent.scaled_columns`); 0: numbers are multiplied, or none has a scale. `halves`: P is
     rounded to f16, not to bf16. `lifted`: a row of Q is f16, times a power of two
-    (`latent.scaled_columns`). `powers`: of scales of columns the power of two multiplies numbers,
-    and the rest sums, and P, which is rounded to bf16 (`latent.scaled_powers`).
+    (`latent.scaled_columns`). `grained`: numbers of rows whose columns have scales are f16, in
+    multiples of a power of two that a key has (`latent.grains`).
     """
 
     tile: int
@@ -53,7 +53,7 @@ class Order:
     fine: int = 0
     halves: bool = False
     lifted: bool = False
-    powers: bool = False
+    grained: bool = False
 
     @property
     def behind(self) -> int:
@@ -94,8 +94,8 @@ class Order:
 # scores of every second tile, and begins with the columns that it needs for its values anyway.
 SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 
-# The same over rows whose scales of columns multiply sums.
-SEESAW_OF_SUMS = replace(SEESAW, scaled_columns=128, powers=True)
+# The same over rows of e4m3 with scales of columns, and products of f16.
+SEESAW_OF_GRAINS = replace(SEESAW, grained=True, lifted=True, halves=True)
 
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.

@@ -35,16 +35,15 @@ the same numbers within these errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2
 from mlagen.attention.latent.attended import Attended, top_error
 from mlagen.attention.latent.cut_sums import cut_columns, largest_terms
+from mlagen.attention.latent.grains import over_largest
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.scaled_columns import scaled_groups
-from mlagen.attention.latent.scaled_powers import of_quotients, weighed_groups
 from mlagen.attention.latent.walk import (
     Ints,
     Keys,
@@ -100,15 +99,12 @@ def _output(
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
     rounding = Weights.of(walk, keys, order)
-    if keys.of_columns is not None and order.powers:
-        eta = eta + of_quotients(keys.of_columns, order)
-        acc, off = _weighed(walk, (of_base, of_carried), (p, eta), keys.of_columns, v, order)
-    elif keys.of_columns is not None:
+    if keys.of_columns is not None:
         acc, off = _groups(walk, of_carried, (p, eta + U_FP32), keys.of_columns, v, order)
     elif order.kept:
         acc, off = _cut_sums(walk, rounding, rounding.rounded(p, eta), v, order)
     else:
-        acc, off = _halves(walk, (of_base, of_carried), (p, eta), rounding, v, order)
+        acc, off = _halves(walk, (of_base, of_carried), (p, eta), rounding, keys, order)
 
     safe = np.where(total > 0, total, 1.0)[:, None]
     of_sum = (shares * walk.key_error()).sum(axis=(1, 2))[:, None]
@@ -126,50 +122,40 @@ def _output(
     return output, np.where(reach[:, None] > 0, bound + flushed, 0.0)
 
 
-def _weighed(
-    walk: Walk,
-    of_moves: tuple[Floats, Floats],
-    p: tuple[Floats, Floats],
-    scales: Floats,
-    v: Floats,
-    order: Order,
-) -> tuple[Floats, Floats]:
-    """The same where P is multiplied by what is left of `scales` [keys, groups] of columns, which
-    are `order.late_columns` or not. `p`: unrounded P and the error of its product with one."""
-    parts = []
-    for first, numbers, left in weighed_groups(v, scales, order):
-        own = np.zeros(walk.tiles * order.tile)
-        own[: len(left)] = left
-        weighed = p[0] * own.reshape(walk.tiles, order.tile)
-        late = replace(order, late_columns=0 if first >= order.late_columns else D_V)
-        parts.append(_halves(walk, of_moves, (weighed, p[1]), Weights(), numbers, late))
-    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
-    return acc, off
-
-
 def _halves(
     walk: Walk,
     of_moves: tuple[Floats, Floats],
     p: tuple[Floats, Floats],
     rounding: Weights,
-    v: Floats,
+    keys: Keys,
     order: Order,
 ) -> tuple[Floats, Floats]:
     """Sums of P v and their bounds, of columns whose tiles go in order, and of those in pairs.
     `of_moves`: errors of M and of what a tile carries; `p`: unrounded P and its error."""
-    late = order.late_columns
+    late, v = order.late_columns, keys.stored[:, :D_V]
+    # P is rounded as a multiple of its key's grain over the largest one so far.
+    share, grown = np.ones((walk.tiles, order.tile)), np.ones(walk.tiles)
+    if keys.grains is not None:
+        share, grown = over_largest(keys.grains, walk.tiles, order.tile)
     of_base, of_carried = of_moves
     parts = [
-        _accumulated(walk.carried, of_carried, rounding.rounded(*p), v[:, :late],
+        _accumulated(walk.carried, of_carried, _shared(rounding, *p, share), v[:, :late],
                      range(walk.tiles), order),
     ]  # fmt: skip
     if late < v.shape[1]:
         swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
         carried, error, late_p, late_eta = _rescaled_p(walk, of_base, of_carried, *p)
-        stored = rounding.rounded(late_p, late_eta)
+        stored = _shared(rounding, late_p, late_eta, share * grown[:, None])
         parts.append(_accumulated(carried, error, stored, v[:, late:], swapped, order))
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
     return acc, off
+
+
+def _shared(rounding: Weights, p: Floats, eta: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """P as it is stored, where what is rounded is P times `share` [tiles, keys a tile]."""
+    stored, flip = rounding.rounded(p * share, eta)
+    share = np.where(share > 0, share, 1.0)
+    return stored / share, flip / share
 
 
 def _groups(

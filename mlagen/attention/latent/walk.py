@@ -19,7 +19,6 @@ from mlagen.attention.latent.arithmetic import EX2, LG2, LN2, score_error
 from mlagen.attention.latent.cut_sums import cut_products
 from mlagen.attention.latent.order import LEAST_POWER, Order
 from mlagen.attention.latent.scaled_columns import lifted_error, scaled_score_error
-from mlagen.attention.latent.scaled_powers import powers_score_error
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, scale_log2e
 
 Bools = npt.NDArray[np.bool_]
@@ -55,6 +54,8 @@ class Keys:
     `rows` [keys]: which row each key is, where a row is there more than once. None: none is.
     `of_columns` [keys, groups]: where an order multiplies sums of columns by their scales, these;
     `stored` are the products.
+    `grains` [keys]: where an order has a key's numbers as multiples of one, these; `stored` are the
+    numbers that they stand for.
     """
 
     stored: Floats
@@ -62,6 +63,7 @@ class Keys:
     scaled: bool
     rows: Ints | None = None
     of_columns: Floats | None = None
+    grains: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -198,8 +200,6 @@ def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats,
     if order.kept:
         kept = cut_products(rows.q, keys.stored, order.depth, order.kept) * keys.scales
         return (kept, np.zeros(kept.shape)) if cut else (products, np.abs(kept - products))
-    if order.powers:
-        return products, powers_score_error(rows.q, keys.stored, order)
     if keys.of_columns is not None:
         return products, scaled_score_error(rows.q, keys.stored, order)
     errors = np.empty(products.shape)

@@ -22,13 +22,11 @@ from mlagen.attention.latent.walk import Keys, Walk
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import (
     E4M3_STEP,
-    F16_NORMAL,
-    F16_STEP,
     U_FP32,
     Floats,
     round_bf16,
     round_e4m3,
-    round_f16,
+    round_half,
 )
 
 
@@ -57,7 +55,7 @@ class Weights:
         a kernel's may be from that whose P is off by `eta`."""
         ends = p * (1.0 - eta), p * (1.0 + eta)
         if not self.places:
-            near = _half if self.halves else round_bf16
+            near = round_half if self.halves else round_bf16
             stored = near(p)
             low, high = (near(end) for end in ends)
             return stored, np.maximum(high - stored, stored - low)
@@ -67,11 +65,6 @@ class Weights:
             low, high = (_at(place, end) for end in ends)
             flip = np.maximum(flip, np.maximum(high - stored, stored - low))
         return stored, flip
-
-
-def _half(p: Floats) -> Floats:
-    """`p` rounded to f16; below its normal range the step is absolute."""
-    return np.where(p < F16_NORMAL, np.rint(p / F16_STEP) * F16_STEP, round_f16(p))
 
 
 def _at(place: Floats, p: Floats) -> Floats:

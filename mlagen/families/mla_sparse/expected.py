@@ -95,9 +95,8 @@ class Oracle:
         tops, lses = np.full((2, *shape, 1), -np.inf)
         top_bounds, lse_bounds = np.zeros((2, *shape, 1))
         for entry, token in np.ndindex(shape[:2]):
-            keys = listed(
-                inputs.parts(entry, token), order.tile, of_columns=bool(order.scaled_columns)
-            )
+            of_columns = order.grained or bool(order.scaled_columns)
+            keys = listed(inputs.parts(entry, token), order.tile, of_columns=of_columns)
             if not keys.seen.any():
                 continue
             which = entry if isinstance(inputs.config, MlaSparseDecodeConfig) else token
@@ -137,7 +136,7 @@ class Oracle:
     ) -> Attended:
         parts = [
             self.block(
-                rows.within(start, stop), keys.kernel.within(start, stop), scale, order, factor
+                rows.within(start, stop), keys.computed(start, stop, order), scale, order, factor
             )
             for start, stop in pieces
         ]
@@ -149,7 +148,7 @@ class Oracle:
         output, bound, lse, lse_bound = merged(
             [part.partial for part in parts], running=order.running
         )
-        if self.exact and keys.rounded:
+        if self.exact and (keys.rounded or order.grained):
             # How far apart the numbers are that are stored and that a kernel computes with, and
             # what follows from it, is known: no bound of it is needed.
             output_of, lse_of, top_of = plain(rows, keys, scale)

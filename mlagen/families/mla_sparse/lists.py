@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.grains import grained, grains_of
+from mlagen.attention.latent.order import Order
 from mlagen.attention.latent.walk import Bools, Ints, Keys
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.pool import Pool
@@ -87,6 +89,16 @@ class Listed:
     kernel: Keys
     exact: Floats
     seen: Bools
+
+    def computed(self, start: int, stop: int, order: Order) -> Keys:
+        """The keys `start .. stop - 1` as a block that has these computes with them."""
+        keys = self.kernel.within(start, stop)
+        if not order.grained:
+            return keys
+        assert keys.of_columns is not None
+        grains = grains_of(np.where(self.seen[start:stop, None], keys.of_columns, 0.0))
+        numbers = grained(keys.stored, keys.of_columns, grains)
+        return replace(keys, stored=numbers, of_columns=None, grains=grains)
 
     @property
     def rounded(self) -> bool:

@@ -14,7 +14,7 @@ from mlagen.attention.latent.order import (
     KEYS_AS_ROWS,
     OF_E4M3,
     SEESAW,
-    SEESAW_OF_SUMS,
+    SEESAW_OF_GRAINS,
     SELDOM_MOVED,
     Order,
     keys_in_registers,
@@ -34,7 +34,7 @@ def order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any])
         return OF_E4M3 if problem.get("compute") == "fp8" else SELDOM_MOVED
     if knobs.get("keys_as_rows"):
         return KEYS_AS_ROWS
-    return SEESAW_OF_SUMS if sums else SEESAW
+    return SEESAW_OF_GRAINS if knobs.get("scales") == "grains" else SEESAW
 
 
 def roundings_for(

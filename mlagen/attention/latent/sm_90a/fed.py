@@ -38,6 +38,8 @@ SPREAD = 64  # stored columns that a thread has parts of: with fewer a scale two
 class FedSeesaw(Seesaw):
     """The operations of a kernel over rows of the form `form.stored`."""
 
+    measures = False  # whether scales of a tile are measured before its numbers are converted
+
     def __init__(
         self,
         k: LatentProblem,
@@ -101,7 +103,7 @@ class FedSeesaw(Seesaw):
             (
                 "by",
                 ".f32",
-                rooms * (blocks and not exponents),
+                rooms * (blocks and not exponents and not self.measures),
                 rows * self.scales_each,
                 "their scales",
             ),
@@ -144,6 +146,7 @@ class FedSeesaw(Seesaw):
         return plain_order(
             left, right, feeder=self.feeder.name, does="feed", zeroes_tail=False, scales=False,
             persistent=False, queries=[f"load_queries {self.query.name}, {self.query_held.name}"],
+            measures=self.measures,
         )  # fmt: skip
 
     def _counted(self, role: WarpRole) -> dict[str, Any]:
@@ -171,7 +174,8 @@ class FedSeesaw(Seesaw):
 
     def find_rows(self, tile: Tile) -> None:
         """Find which keys of `tile` count, and where this thread's rows lie."""
-        self._record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile))
+        self._record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile),
+                     defines=(Value("scales"),) if self.measures else ())  # fmt: skip
 
     def fetch(self, pieces: tuple[Pipeline, ...], tile: Tile, room: int) -> None:
         """Load stored numbers of `tile` that become `pieces`, to registers from `room` on."""
@@ -185,14 +189,17 @@ class FedSeesaw(Seesaw):
             record(self._operation(
                 "copy", tile, access=Access("copy", RingTile(columns.name, tile)),
                 template="convert", pipeline=columns, boxes=self._boxes(columns), held=held[0],
-                index=tile.offset % SLOTS, uses=tuple(Value(f"room {n}") for n in held),
+                index=tile.offset % SLOTS,
+                uses=(*(Value(f"room {n}") for n in held), *self._converted_by),
             ))  # fmt: skip
 
-    def publish(self, tile: Tile, *, when: bool = True) -> None:
-        """Store which keys of `tile` count, and their scales, for the one that has its scores.
-        `when`: here, or elsewhere."""
-        if not when:
-            return
+    def measure(self, tile: Tile) -> None:
+        """Find what numbers of rows of `tile` are multiples of, where that is not 1."""
+
+    _converted_by: tuple[Value, ...] = ()  # what numbers are converted by, besides their own scales
+
+    def publish(self, tile: Tile) -> None:
+        """Store which keys of `tile` count, and their scales, for the one that has its scores."""
         rooms = [rooms[tile.offset % SLOTS] for rooms in (self.counts, self.row_scales) if rooms]
         self._record("publish", tile, rooms=rooms, list=self._list(tile),
                      defines=tuple(Value(room.name, tile) for room in rooms))  # fmt: skip

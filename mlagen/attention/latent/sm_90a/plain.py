@@ -51,12 +51,16 @@ def _fetch(half: Fetched, tile: int, does: str, *, own: bool) -> Iterator[Part]:
         yield from by(half.role, "next_page", tile=tile)
 
 
-def _feed(feeder: str, halves: Sequence[Fetched], tile: int, does: str) -> Iterator[Part]:
-    """What the feeder does for a tile."""
+def _feed(
+    feeder: str, halves: Sequence[Fetched], tile: int, does: str, measures: bool
+) -> Iterator[Part]:
+    """What the feeder does for a tile. `measures`: numbers are multiples of a grain."""
     if does == "feed":
         yield from by(feeder, "look_up", tile=tile)
     if does != "convert":
-        yield from by(feeder, "find_rows", tile=tile)
+        yield from by(
+            feeder, "find_rows", *(("measure", "store_grains") if measures else ()), tile=tile
+        )
     for half in halves:
         for name in half.names:
             if does == "convert" and name in half.raw:
@@ -86,11 +90,13 @@ def plain_order(
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
+    measures: bool = False,
 ) -> PipelineOrder:
     """The order of one kernel. `feeder`: a role beside these two, or ""; what it `does`: converts
     e4m3 to bf16, gathers bf16, or feeds e4m3 as bf16, with all that concerns rows; where it fetches
     them the others give back their places. `zeroes_tail`: rows past the end of a sequence are set
-    to 0. `scales`: rows have scales. `queries`: what loads Q."""
+    to 0. `scales`: rows have scales. `queries`: what loads Q. `measures`: the feeder finds grains
+    before it converts a tile."""
     a, b = left.role, right.role
     halves = left, right
     zero_tail = ("zero_tail",) if zeroes_tail else ()
@@ -110,7 +116,8 @@ def plain_order(
             *by(a, *queries, tile=EVEN),
             *(part for half in halves for tile in TILES
               for part in _fetch(half, tile, does, own=half is halves[tile])),
-            *(part for tile in TILES if feeder for part in _feed(feeder, halves, tile, does)),
+            *(part for tile in TILES if feeder
+              for part in _feed(feeder, halves, tile, does, measures)),
             *(part for tile in TILES if scales for part in by(feeder, "load_scales", tile=tile)),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
@@ -139,62 +146,6 @@ def plain_order(
             *by(b, "store_sum l right", "finish l left"),
             *by(a, "finish l right"),
             *((*by(b, "arrive_sums"), *by(a, "wait_sums")) if persistent else ()),
-        ),
-        hints=HINTS,
-    )  # fmt: skip
-
-
-def weighed_order(
-    a: str,
-    b: str,
-    feeder: str,
-    halves: Sequence[Sequence[str]],
-    last: str,
-    scores: Sequence[Sequence[str]],
-    *,
-    queries: str,
-) -> PipelineOrder:
-    """The order of a kernel with a P for each group of columns that share a scale. `a`, `b`: the
-    left and the right role; `halves`: the pipelines that they fetch; `last`: the one of columns
-    that are no values, which both give back; `scores`: what scores of even and odd tiles are."""
-
-    def both(*keys: str) -> tuple[Part, ...]:
-        return (*by(a, *keys), *by(b, *keys))
-
-    fed = [Fetched(role, tuple(half), {}) for role, half in zip((a, b), halves, strict=True)]
-    return PipelineOrder(
-        before=(*both("setup"), *by(feeder, "setup")),
-        item=both("clear"),
-        step=2,
-        tiles=(
-            *by(a, queries, tile=EVEN),
-            *(part for tile in TILES for part in _feed(feeder, fed, tile, "feed")),
-            # softmax of the even tile, and its products
-            *by(a, *scores[EVEN], tile=EVEN),
-            *by(a, "row_maximum", "running_maximum M left, fresh", tile=EVEN),
-            *by(a, "rescale", "exponent", "weigh P 0", "pv P, 0", "weigh P 1",
-                 "pv P, 1", tile=EVEN),
-            # softmax of the odd tile, after the even one's maximum, and its products
-            *by(b, *scores[ODD], tile=ODD),
-            *by(b, "take_left_maximum", tile=EVEN),
-            *by(b, "row_maximum", "running_maximum M right", "exponent", tile=ODD),
-            *by(b, "rescale", tile=EVEN),
-            *by(b, "weigh P right", "weigh P 0", "pv P, 2", "weigh P 1",
-                 "pv P, 3", tile=ODD),
-            # each one's products with the other's P
-            *by(a, "take_right_maximum", tile=ODD),
-            *by(a, "weigh P left", tile=EVEN),
-            *by(a, "rescale", "pv P right, 0", "pv P right 2, 1", tile=ODD),
-            *by(a, "weigh P left 2", tile=EVEN),
-            *by(b, "pv P left, 2", "pv P left 2, 3", tile=EVEN),
-            *(part for half in fed for tile in TILES
-              for part in by(half.role, *(f"release {name}" for name in half.names), tile=tile)),
-            *(part for tile in TILES for part in by(a, f"release {last}", tile=tile)),
-        ),
-        after=(
-            *by(a, "store_sum l left"),
-            *by(b, "store_sum l right", "finish l left"),
-            *by(a, "finish l right"),
         ),
         hints=HINTS,
     )  # fmt: skip

@@ -26,12 +26,13 @@ def registers(
     slanted: bool,
     converters: int,
     extents: Mapping[str, int],
-    by_map: bool = False,
+    by_map: bool | None = None,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel besides the schedule's own: names of all of them, as
     templates write them, by what they are. `slanted`: rows see different keys; `converters`:
     threads that turn e4m3 into bf16 in place; `extents`: the schedule's registers, and how many of
-    them operations touch; `by_map`: a tensor map has all queries."""
+    them operations touch; `by_map`: whether a tensor map has all
+    queries; None: where they are bf16."""
     found: dict[str, Any] = {
         name: s.names(name, exactly("registers", count)) for name, count in extents.items()
     }
@@ -68,7 +69,7 @@ def registers(
         ("cache", ".b64", "the cache, this KV head's columns of a thread" if paged.producer_threads
          else "tensor map of the cache"),
     ]  # fmt: skip
-    if k.dtype == "bf16" or by_map:
+    if k.dtype == "bf16" if by_map is None else by_map:
         singles.append(("map_q", ".b64", "tensor map of q"))
     if paged.producer_threads or k.rope_aware:
         singles.append(("keys", ".b32", "keys of the sequence"))

@@ -57,8 +57,8 @@ class SeesawKnobs:
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
     one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
-    `gathered`: a third warpgroup fetches listed rows, for both halves. `sums`: scales of columns
-    multiply sums, not numbers."""
+    `gathered`: a third warpgroup fetches listed rows, for both halves. `grained`: numbers of rows
+    are f16, in multiples of a key's grain."""
 
     boxes: int
     held: int
@@ -68,7 +68,7 @@ class SeesawKnobs:
     persistent: bool = False
     feeders: int = 0
     gathered: bool = False
-    sums: bool = False
+    grained: bool = False
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -126,6 +126,7 @@ class Seesaw:
                 s,
                 self.paged,
                 slanted=self.slanted,
+                by_map=self._reads_queries == "load_queries",
                 converters=0 if form.stored or knobs.gathered or not feeder else feeder.threads,
                 extents={
                     "o": k.d_v // 4,
@@ -145,6 +146,10 @@ class Seesaw:
             "evict": knobs.evict,
             "stored": form.stored,
             "gathered": knobs.gathered,
+            "values_of": "bf16",
+            "f16_tiles": 0,
+            "largest": "",
+            "factors": None,
             **own_registers(s, form),
             **form.operands,
         }
@@ -187,7 +192,8 @@ class Seesaw:
         self.query, self.query_held = (
             s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
-                producer_threads=self.roles[0].threads if self.k.dtype != "bf16" else 0,
+                producer_threads=0 if self._reads_queries == "load_queries"
+                else self.roles[0].threads,
             )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
@@ -265,17 +271,28 @@ class Seesaw:
         self.p_right = s.smem.exchange(
             "P right", size, producer=right, consumer=left, over=self.queries[-1]
         )
-        rows = ROWS * FLOAT
-        self.max_left = s.smem.exchange("M left", rows, producer=left, consumer=right)
-        self.max_right = s.smem.exchange("M right", rows, producer=right, consumer=left)
-        self.sum_left = s.smem.exchange("l left", rows, producer=left, consumer=right)
-        self.sum_right = s.smem.exchange("l right", rows, producer=right, consumer=left)
+        rows, maxima = ROWS * FLOAT, self._maximum_bytes
+        self.max_left = s.smem.exchange("M left", maxima, producer=left, consumer=right)
+        self.max_right = s.smem.exchange("M right", maxima, producer=right, consumer=left)
+        # Who stores sums has read the other one's last M.
+        over = (self.max_right, self.max_left) if self._sums_over_maxima else (None, None)
+        self.sum_left, self.sum_right = (
+            s.smem.exchange(f"l {own}", rows, producer=own, consumer=other, over=place)
+            for own, other, place in ((left, right, over[0]), (right, left, over[1]))
+        )
         # In an item of one tile no exchange goes from right to left before the sums.
         self.read = (
             s.smem.exchange("l is read", 0, producer=right, consumer=left)
             if self.persistent
             else None
         )
+
+    _sums_over_maxima = False  # whether row sums have the place of maxima in the end
+
+    @property
+    def _maximum_bytes(self) -> int:
+        """What one math role tells the other with its maxima."""
+        return ROWS * FLOAT
 
     # ---- before the loop --------------------------------------------------------------------
 
@@ -330,7 +347,7 @@ class Seesaw:
     def _load_queries(self, tile: Tile, role: WarpRole, *pipelines: Pipeline) -> None:
         self._record(
             "load_queries", tile, role=role, domain="first", ahead="fetches",
-            template="load_queries" if self.k.dtype == "bf16" else "read_queries",
+            template=self._reads_queries,
             loads=[
                 (pipeline, [(tile, COLUMNS * self.queries.index(tile)) for tile in pipeline.tiles])
                 for pipeline in pipelines
@@ -340,6 +357,11 @@ class Seesaw:
             together=QUERY_LOADS, of=_names(pipelines),
             defines=tuple(Value(pipeline.name) for pipeline in pipelines),
         )  # fmt: skip
+
+    @property
+    def _reads_queries(self) -> str:
+        """The template that does."""
+        return "load_queries" if self.k.dtype == "bf16" else "read_queries"
 
     def clear(self) -> None:
         """Set O = 0, l = 0, M to the lowest finite number: what a sequence without keys leaves."""
@@ -388,8 +410,8 @@ class Seesaw:
     def running_maximum(self, tile: Tile, exchange: Exchange, *, fresh: bool) -> None:
         """Update the running maximum and alpha, and store the maximum for the other warpgroup.
         `fresh`: alpha starts here; otherwise it already has the factor of the other's maximum."""
-        self._record("running_maximum", tile, exchange=exchange, fresh=fresh, uses=(Value("top"),),
-                     of=exchange.name + ", fresh" * fresh,
+        self._record("running_maximum", tile, exchange=exchange, fresh=fresh,
+                     uses=(Value("top"),), of=exchange.name + ", fresh" * fresh,
                      defines=(Value("alpha"), Value("l"), Value(exchange.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
+from mlagen.attention.latent.sm_90a.grained import OWN_TEMPLATES as OF_GRAINS
+from mlagen.attention.latent.sm_90a.grained import Grained
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.scaled_halves import ScaledHalves
 from mlagen.attention.latent.sm_90a.scaled_sums import OWN_TEMPLATES
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.attention.latent.sm_90a.whole_rows import OWN_TEMPLATES as OF_WHOLE_ROWS
@@ -55,7 +56,7 @@ FOUND = (
 BY_FEEDER = {
     **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
-    **{name: f"scaled_halves/{name}.ptx.j2" for name in ("scale_scores", "weigh")},
+    **{name: f"grained/{name}.ptx.j2" for name in OF_GRAINS},
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 BY_HELD_KEYS = {
@@ -126,7 +127,12 @@ def prefill_by_queries(
     """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query."""
     threads = s.roles[-1].warps.stop * 32
     form = Form(
-        signature(k, threads, grid="blocks" if knobs.persistent else "units"),
+        signature(
+            k,
+            threads,
+            rows=None if knobs.grained else ROWS,
+            grid="blocks" if knobs.persistent else "units",
+        ),
         SYMBOL,
         templates=BY_FEEDER if row_form(k) else BY_QUERIES,
         registers=(
@@ -211,7 +217,7 @@ def decode_by_queries(
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query."""
     form = Form(
-        decode_signature(k, s.roles[-1].warps.stop * 32),
+        decode_signature(k, s.roles[-1].warps.stop * 32, rows=None if knobs.grained else ROWS),
         DECODE_SYMBOL,
         templates=BY_FEEDER if row_form(k) else BY_QUERIES,
         registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
@@ -233,7 +239,7 @@ def _seesaw(
     form: Form,
 ) -> Seesaw:
     if form.stored:
-        kind = ScaledHalves if knobs.sums else FedSeesaw
+        kind = Grained if knobs.grained else FedSeesaw
         return kind(_listed(k), s, left, right, feeder, knobs, form)
     return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
 

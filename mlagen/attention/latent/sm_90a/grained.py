@@ -1,0 +1,103 @@
+"""MLA of many query rows over rows of e4m3 whose columns have scales, on Hopper: numbers of a row
+are f16, in multiples of a running grain (`latent.grains`).
+
+As `FedSeesaw`, but a number times its scale is not rounded to bf16. Divided by the grain, a power
+of two that all keys of a tile share, it becomes f16: exactly where its scale is a power of two, and
+else with one rounding, in half as many instructions. c is multiplied by a tile's grain. Where the
+grain grows O is divided by that, together with what the maximum does. Q is f16, a row times a power
+of two, and so is P. Columns that are bf16 in memory stay that, divided by the grain, as do theirs
+of Q: products of both kinds add to the same sums.
+
+The feeder's warps measure 16 keys each and meet at their named barrier; so all have the grain
+before they convert a tile. A math warpgroup reads it where it has scores of a tile, and where it
+takes the other one's maximum after one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.attention.latent.grains import LEAST_SCALE, LIFT
+from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
+from mlagen.attention.latent.sm_90a.fed import FedSeesaw
+from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
+from mlagen.dsl import Tile, Value
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, acquire
+from mlagen.targets.nvidia.dsl.smem import Scratch
+
+FP32_BIAS, FP32_FRACTION = 127, 23  # of an exponent; bits below it
+OWN_TEMPLATES = ("measure", "store_grains", "lift_queries")
+
+
+def has_grains(stored: RowForm | None) -> bool:
+    """Whether a row's numbers can be multiples of a grain: four groups of columns with fp32 scales
+    in the row, in front of columns of bf16."""
+    return stored is not None and stored.blocks == LANES and stored.rope == COLUMNS and (
+        stored.scales_at is not None and not stored.paged_exponents
+    )  # fmt: skip
+
+
+class Grained(FedSeesaw):
+    """The operations of one kernel, as `FedSeesaw`."""
+
+    measures = True
+    _sums_over_maxima = True
+    _reads_queries = "lift_queries"
+    _converted_by = (Value("grains"),)
+
+    def _tiles(self, s: PipelineSpace, boxes: int) -> None:
+        super()._tiles(s, boxes)
+        self.grains = tuple(s.smem.room(f"grains {slot}", TILE * FLOAT) for slot in range(SLOTS))
+        # Rows of e4m3 are multiplied by no power of two: their c is the same.
+        self.factors = s.smem.room("factors of queries", FLOAT * ROWS) if (
+            self.k.dtype == "bf16"
+        ) else None  # fmt: skip
+
+    @property
+    def _maximum_bytes(self) -> int:
+        return super()._maximum_bytes + FLOAT  # the largest grain, too
+
+    def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
+        found, rows = super()._feeding(s), SLOTS // self.blocks
+        for name, type, why in (
+            ("next_scales", ".f32", "of each of this thread's next rows the scale of a group"),
+            ("ratios", ".b32", "of rows to convert, such a scale over the grain"),
+            ("grains", ".b32", "bits of what numbers of these rows are multiples of"),
+        ):
+            found[name] = s.named(name, type, rows, why)
+        for name, why in (
+            ("grain", "bits of what O is a multiple of: the largest grain so far"),
+            ("largest", "bits of the largest grain of this warpgroup's tile"),
+        ):
+            found[name] = s.named(name, ".b32", 1, why)[0]
+        if self.factors:
+            below = s.named("c_below", ".f32", 1, "c of the second row")
+            found["c"] = [self.supply["c"][0], *below]
+        return found | {
+            "values_of": "f16", "f16_tiles": self.stored.boxes, "factors": self.factors,
+            "least": hex(FP32_BIAS + LEAST_SCALE << FP32_FRACTION),
+            "lift": LIFT << FP32_FRACTION, "grain_at": FLOAT * ROWS,
+        }  # fmt: skip
+
+    def _weights(self, tile: Tile) -> tuple[Scratch, tuple[Value, ...]]:
+        room = self.grains[tile.offset % SLOTS]
+        return room, (Value(room.name, tile),)
+
+    # ---- the feeder -------------------------------------------------------------------------
+
+    def measure(self, tile: Tile) -> None:
+        """Find the grains of rows of `tile`, and what their scales are in multiples of them."""
+        self._record("measure", tile, uses=(Value("scales"),), defines=(Value("grains"),))
+
+    def feed(self, pieces: tuple[Pipeline, ...], tile: Tile, room: int) -> None:
+        """As `FedSeesaw.feed`. With the columns that have no scale the grains go to SMEM: both math
+        roles have given these back, so nobody reads those before."""
+        last = self.right[-1]
+        if last in pieces:
+            acquire(last, tile)
+            grains = self.grains[tile.offset % SLOTS]
+            self._record("store_grains", tile, room=grains, pipeline=last,
+                         index=tile.offset % SLOTS, uses=(Value("grains"),),
+                         defines=(Value(grains.name, tile),))  # fmt: skip
+        super().feed(pieces, tile, room)
