@@ -88,11 +88,9 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     else:
         widths = (1,) if fine else (2,) if stored else (5, 4, 2)
     boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
-    # What ptxas spills else: positions beside a CTA cluster's lists, second lists of many tokens.
+    # What ptxas spills else: positions beside a CTA cluster's lists, and many tokens of one block.
     causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
-    spills = k.dtype == "bf16" and (
-        (causal and not extra) if shared else (extra and k.q_len > 2)
-    )  # fmt: skip
+    spills = k.dtype == "bf16" and causal and not extra if shared else k.q_len > 2
     able = has_grains(stored)
     scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
                       comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
