@@ -90,7 +90,8 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
     # What ptxas spills else: positions beside a CTA cluster's lists, and many tokens of one block.
     causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
-    spills = k.dtype == "bf16" and causal and not extra if shared else k.q_len > 2
+    tokens = getattr(k, "q_len", 1)
+    spills = k.dtype == "bf16" and causal and not extra if shared else tokens > 2
     able = has_grains(stored)
     scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
                       comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
