@@ -58,9 +58,8 @@ def over_largest(grains: Floats, tiles: int, tile: int) -> tuple[Floats, Floats]
     """Of keys with these `grains` [keys] in tiles of `tile`: each one's over the largest so far,
     [tiles, keys a tile], and what the growth at the second tile of a pair does to the first one's,
     [tiles]."""
-    padded = np.zeros(tiles * tile)
-    padded[: len(grains)] = grains
-    padded = padded.reshape(tiles, tile)
+    padded = np.zeros((tiles, tile))
+    padded.flat[: len(grains)] = grains
     largest = np.maximum.accumulate(padded.max(axis=1))
     grown = np.ones(tiles)
     grown[: tiles - 1 : 2] = largest[: tiles - 1 : 2] / largest[1:tiles:2]

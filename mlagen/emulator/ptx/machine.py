@@ -106,10 +106,8 @@ class ClusterState:
         self.context = np.zeros(y.C_SIZE, np.int64)
         self.arrays: dict[int, np.ndarray] = {}
         count = len(program.entry.registers)
-        cells = _cells(setup) if program.tensor else 0  # where tensor memory begins
         room = _room(setup)
         clocks = _components(setup)
-        kinds, fenced_more, fenced_global = _kinds(setup)
         general = shared.tracked // 4  # words of buffers
         sizes = {
             y.C_REGISTERS: total * program.register_bytes,
@@ -147,15 +145,22 @@ class ClusterState:
             self._place(slot, array)
         self.order = shared.order or _own_tables(setup)
         self._place(y.C_ORDER, self.order.words)
+        self._note_numbers(ctas, warps)
+        self._begin(ctas, warps, threads)
+
+    def _note_numbers(self, ctas: int, warps: int) -> None:
+        """What the engine asks of this cluster, a word each."""
+        setup, number, program = self.setup, self.number, self.setup.program
+        kinds, fenced_more, fenced_global = _kinds(setup)
         numbers = {
-            y.C_WARPS_ALL: total,
+            y.C_WARPS_ALL: ctas * warps,
             y.C_CTA_WARPS: warps,
             y.C_CTAS_ALL: ctas,
-            y.C_THREADS: threads,
+            y.C_THREADS: math.prod(setup.block),
             y.C_REGISTER_BYTES: program.register_bytes,
-            y.C_REGISTER_COUNT: count,
+            y.C_REGISTER_COUNT: len(program.entry.registers),
             y.C_SHARED_BYTES: program.dynamic + setup.dynamic_shared,
-            y.C_SHARED_ROOM: room,
+            y.C_SHARED_ROOM: _room(setup),
             y.C_LOCAL_BYTES: program.local_bytes,
             y.C_PARAM_BYTES: len(setup.parameters),
             y.C_CONST_BYTES: program.const.nbytes,
@@ -165,18 +170,17 @@ class ClusterState:
             y.C_MODE: MODES[setup.mode],
             y.C_EXACT: int(setup.exact),
             y.C_RANDOM: (setup.seed * 0x9E3779B97F4A7C15 + number * 2 + 1) & ((1 << 62) - 1),
-            y.C_COMPONENTS: clocks,
+            y.C_COMPONENTS: _components(setup),
             y.C_CURRENT: -1,
             y.C_STALLS: -1,
             y.C_CLUSTER: number,
             y.C_KINDS: kinds,
-            y.C_TENSOR_AT: cells,
+            y.C_TENSOR_AT: _cells(setup) if program.tensor else 0,
             y.C_FENCED_MORE: fenced_more,
             y.C_FENCED_GLOBAL: fenced_global,
         }
         for slot, value in numbers.items():
             self.context[slot] = value
-        self._begin(ctas, warps, threads)
 
     def _place(self, slot: int, array: np.ndarray) -> None:
         self.arrays[slot] = array

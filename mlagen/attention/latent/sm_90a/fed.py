@@ -144,9 +144,9 @@ class FedSeesaw(Seesaw):
         )
         assert self.feeder
         return plain_order(
-            left, right, feeder=self.feeder.name, does="feed", zeroes_tail=False, scales=False,
-            persistent=False, queries=[f"load_queries {self.query.name}, {self.query_held.name}"],
-            measures=self.measures,
+            left, right, feeder=self.feeder.name, does="measure" if self.measures else "feed",
+            zeroes_tail=False, scales=False, persistent=False,
+            queries=[f"load_queries {self.query.name}, {self.query_held.name}"],
         )  # fmt: skip
 
     def _counted(self, role: WarpRole) -> dict[str, Any]:

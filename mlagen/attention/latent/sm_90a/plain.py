@@ -51,27 +51,25 @@ def _fetch(half: Fetched, tile: int, does: str, *, own: bool) -> Iterator[Part]:
         yield from by(half.role, "next_page", tile=tile)
 
 
-def _feed(
-    feeder: str, halves: Sequence[Fetched], tile: int, does: str, measures: bool
-) -> Iterator[Part]:
-    """What the feeder does for a tile. `measures`: numbers are multiples of a grain."""
-    if does == "feed":
+def _feed(feeder: str, halves: Sequence[Fetched], tile: int, does: str) -> Iterator[Part]:
+    """What the feeder does for a tile."""
+    feeds = does in ("feed", "measure")
+    if feeds:
         yield from by(feeder, "look_up", tile=tile)
     if does != "convert":
-        yield from by(
-            feeder, "find_rows", *(("measure", "store_grains") if measures else ()), tile=tile
-        )
+        yield from by(feeder, "find_rows", tile=tile)
+    if does == "measure":
+        yield from by(feeder, "measure", "store_grains", tile=tile)
     for half in halves:
         for name in half.names:
             if does == "convert" and name in half.raw:
                 yield from by(feeder, f"read_e4m3 {half.raw[name]}", tile=tile)
-            elif does == "feed":
+            elif feeds:
                 yield from by(feeder, f"fetch {name}", tile=tile)
             if does != "convert" or name in half.raw:
                 yield from by(feeder, f"copy {name}", tile=tile)
-    ends = {"gather": "next_page", "feed": "publish"}
-    if does in ends:
-        yield from by(feeder, ends[does], tile=tile)
+    if does != "convert":
+        yield from by(feeder, "publish" if feeds else "next_page", tile=tile)
 
 
 def _scores(own: Fetched, other: Fetched, tile: int) -> tuple[Part, ...]:
@@ -85,18 +83,17 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
-    does: Literal["convert", "gather", "feed"] = "convert",
+    does: Literal["convert", "gather", "feed", "measure"] = "convert",
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
-    measures: bool = False,
 ) -> PipelineOrder:
     """The order of one kernel. `feeder`: a role beside these two, or ""; what it `does`: converts
-    e4m3 to bf16, gathers bf16, or feeds e4m3 as bf16, with all that concerns rows; where it fetches
-    them the others give back their places. `zeroes_tail`: rows past the end of a sequence are set
-    to 0. `scales`: rows have scales. `queries`: what loads Q. `measures`: the feeder finds grains
-    before it converts a tile."""
+    e4m3 to bf16, gathers bf16, or feeds e4m3 as bf16, with all that concerns rows; or measures
+    grains of rows, and feeds multiples of them as f16. Where it fetches rows the others give back
+    their places. `zeroes_tail`: rows past the end of a sequence are set to 0. `scales`: rows have
+    scales. `queries`: what loads Q."""
     a, b = left.role, right.role
     halves = left, right
     zero_tail = ("zero_tail",) if zeroes_tail else ()
@@ -117,7 +114,7 @@ def plain_order(
             *(part for half in halves for tile in TILES
               for part in _fetch(half, tile, does, own=half is halves[tile])),
             *(part for tile in TILES if feeder
-              for part in _feed(feeder, halves, tile, does, measures)),
+              for part in _feed(feeder, halves, tile, does)),
             *(part for tile in TILES if scales for part in by(feeder, "load_scales", tile=tile)),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
