@@ -218,7 +218,6 @@ KILLED = [
     ("arrivals", "count +1", "[empty]", "deadlock"),
     ("arrivals", "bytes +16", "expect_tx", "deadlock"),
     ("phases", "the other parity", "[full]", "race"),
-    ("fences", "fence.mbarrier_init removed", "fence", ""),
     ("barriers", "bar removed", "bar.sync", "race-waw"),
     ("copies", "16 bytes further, from or with", "cp.async.bulk", "global-bounds"),
     ("copies", "bulk copy to shared memory removed", "cp.async.bulk", "deadlock"),
@@ -231,10 +230,19 @@ def test_the_kernel_itself_is_clean(judge: PtxJudge) -> None:
     assert len(judge.reached) == len(KERNEL.entry.instructions)
 
 
+def test_what_the_letter_alone_forbids_is_no_mutant_that_was_found(judge: PtxJudge) -> None:
+    """The barrier of the block orders the initialisation before the copy, on hardware."""
+    verdict = judge.judge(of("fences", "fence.mbarrier_init removed", "fence"))
+    assert (verdict.outcome, verdict.by) == ("equivalent", "letter")
+    assert "mbarrier-visible" in verdict.why
+
+
 def test_a_kernel_that_is_not_clean_judges_nothing() -> None:
     """What it does itself is known where that is asked for: a mutant's findings are new ones."""
-    text = RING.replace("mov.u32 %i, 0;", "mov.u32 %i, 0; xor.b32 %v, %v, %v;")
-    with pytest.raises(FindingsError, match="the unmutated kernel has findings"):
+    text = RING.replace(
+        "mov.u32 %i, 0;", "mov.u32 %i, 0; st.shared.u32 [row], %t; xor.b32 %v, %t, %t;"
+    )
+    with pytest.raises(FindingsError, match="the unmutated kernel has errors"):
         _ = PtxJudge(text, RingRuns(), None).reached
     judge = PtxJudge(text, RingRuns(), None, clean=False)
     mutants = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["waits", "values"])
@@ -256,7 +264,7 @@ def test_a_defect_is_found(judge: PtxJudge, kind: str, operator: str, line: str,
     verdict = judge.judge(of(kind, operator, line))
     assert verdict.outcome == "killed" and verdict.emulator is not None
     assert verdict.by.startswith(said), verdict
-    if kind in ("waits", "arrivals", "phases", "fences", "barriers"):
+    if kind in ("waits", "arrivals", "phases", "barriers"):
         assert verdict.by_finding and verdict.audit
 
 
