@@ -95,9 +95,9 @@ def test_an_excuse_does_not_stand_beside_an_error_of_the_same_two_stretches():
     assert {"advice", "error"} not in spoken.values()
 
 
-def test_an_error_goes_before_advice_of_the_same_pair():
-    """Advice may ask for more states; what is wrong is told first."""
+def test_an_error_goes_before_the_letter_of_the_same_pair():
+    """The letter may ask for more states; what is wrong is told first."""
     advice = TooClose(0, 1, 1, 5, 0, ("permlane", "permlane"))
     error = TooClose(0, 1, 1, 2, 0, ("matrix", "valu"))
-    assert advice.shipped_without and not error.shipped_without
+    assert advice.by_letter and not error.by_letter
     assert error.worse_than(advice) and not advice.worse_than(error)

@@ -19,6 +19,7 @@ from notes import without_notes
 
 from mlagen import env
 from mlagen.cli.main import run
+from mlagen.family import registry
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
@@ -111,13 +112,15 @@ class Reader:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A checkout's folders to work in. Modules that are imported from it are forgotten again."""
+    """A checkout's folders to work in. Modules that are imported from it, and
+    the families that they register, are forgotten again."""
     for name in CHECKOUT:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / "mlagen" / name, ignore=ignored)
     monkeypatch.chdir(tmp_path / "mlagen")
     monkeypatch.setenv(env.CACHE_DIR, str(tmp_path / "cache"))
     monkeypatch.delenv(env.TUNING, raising=False)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     elsewhere = _modules_in(ROOT / "examples")
     for name in elsewhere:
         del sys.modules[name]

@@ -20,7 +20,7 @@ from guards import PATTERN, Overrun
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host import grid
 from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
-from mlagen.emulator.ptx.order.layout import G_CLUSTERS
+from mlagen.emulator.ptx.order.tables import GridTables
 
 PAGE = mmap.PAGESIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -63,6 +63,17 @@ class Fences:
 _now: Fences | None = None
 
 
+def _house_tables(tables: GridTables) -> None:
+    """Move the arrays of `tables`, whose addresses are among its words."""
+    assert _now is not None
+    for number, array in enumerate(tables.arrays):
+        if not array.size:
+            continue
+        (word,) = np.flatnonzero(tables.words == array.ctypes.data)
+        housed = _now.house(f"order table {number}", array, False)
+        tables.words[word] = housed.ctypes.data
+
+
 class FencedShared(Shared):
     """What a launch's clusters share, moved between closed pages; buffers are copies."""
 
@@ -73,11 +84,7 @@ class FencedShared(Shared):
             housed = _now.house(f"buffer {buffer.name}", buffer.array, True)
             self.arrays[y.C_BUFFERS][number, y.B_HOST] = housed.ctypes.data
         if self.order is not None:
-            for array in self.order.arrays:
-                word = self.order.words.index(array.ctypes.data)
-                housed = _now.house(f"order table {word}", array, False)
-                assert self.grid[G_CLUSTERS + word] == array.ctypes.data
-                self.grid[G_CLUSTERS + word] = housed.ctypes.data
+            _house_tables(self.order)
         for slot, array in self.arrays.items():
             self.arrays[slot] = _now.house(_NAMES[slot], array, True)
         self.grid = self.arrays[y.C_GRID]

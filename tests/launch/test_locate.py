@@ -28,6 +28,7 @@ class Found:
     resource: str = ""
     needs: str = ""
     count: int = 1
+    severity: str = "error"
 
 
 @pytest.fixture(scope="module")

@@ -140,11 +140,12 @@ class Decisions:
 
     def _candidates(self, condition: Node, leaf: Node, old: int) -> Iterator[int]:
         """Values to try: where the two sides meet if they are linear in the leaf, then others."""
-        if len(condition.args) == 2:
+        sides = condition.args
+        if len(sides) == 2 and all(isinstance(side, Node) for side in sides):
 
             def difference(value: int) -> int:
                 trial = self._with(leaf, value)
-                a, b = (trial.of(side) for side in condition.args)
+                a, b = (trial.of(side) for side in sides)
                 return int(signed(a) - signed(b))
 
             here = difference(old)
