@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import mlagen.ops
-from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, keys_in_registers
+from mlagen.attention.latent.order import (
+    KEYS_AS_ROWS,
+    SEESAW,
+    SEESAW_OF_GRAINS,
+    keys_in_registers,
+)
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
@@ -49,6 +54,8 @@ def right(inputs: Any, outputs: Any, splits: int = 1) -> None:
     names = ("o", "lse", "max_logits")[: len(outputs)]
     config = inputs.config
     order = SEESAW if config.num_heads > 32 else KEYS_AS_ROWS
+    if config.num_heads > 32 and config.rows == "v32":
+        order = SEESAW_OF_GRAINS
     if config.num_heads <= 16 and config.rows != "bf16":
         order = keys_in_registers(config.d_qk, 128 if config.rows == "v32" else 0)
     starts = MlaSparseTrial(SplitInputs(inputs, splits)).splits
