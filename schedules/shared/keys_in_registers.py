@@ -77,6 +77,7 @@ def keys_in_registers(k, s, stored, operations, decode):
         d.clear()
         d.fetch_first()
     first, second, *others = d.boxes
+    arrived = others[len(others) // 2]  # by then the positions have
     for i in tiles(math):
         d.softmax(i)
         d.rescale(i)
@@ -106,6 +107,7 @@ def keys_in_registers(k, s, stored, operations, decode):
             d.store_values(i + 1, box)
             d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
+            d.list_seen(i + 1, when=box == arrived)
         if rope_last:
             d.fetch_after(i + 1, first)
         d.take_first(i + 1)

@@ -1,4 +1,4 @@
-"""Forms of MLA decode are built with default knobs: ptxas keeps all of their registers.
+"""Forms of dense and sparse decode are built with default knobs: ptxas keeps all registers.
 
 Some are drawn, others when the sources have changed; those that once spilled are always built."""
 
@@ -19,6 +19,12 @@ SPILLED = (
      "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 4, "q_len": 6, "mask": "sliding_window_causal[99]",
      "cache_dtype": "fp8_rope_aware"},
+)  # fmt: skip
+SPARSE_SPILLED = (
+    {"num_heads": 16, "rows": "v32", "causal": True},
+    {"num_heads": 16, "rows": "v32", "causal": True, "extra": True, "q_len": 4},
+    {"num_heads": 16, "rows": "v32", "causal": True, "extra": True, "q_len": 8,
+     "shared_list": True},
 )  # fmt: skip
 
 
@@ -41,8 +47,14 @@ def drawn(number: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("fields", [*SPILLED, *map(drawn, range(DRAWN))], ids=str)
-@pytest.mark.parametrize("kernel", ["mla_decode_sm90", "mla_decode_sm100"])
+FORMS = [
+    *((kernel, fields) for kernel in ("mla_decode_sm90", "mla_decode_sm100")
+      for fields in (*SPILLED, *map(drawn, range(DRAWN)))),
+    *(("mla_sparse_decode_sm90", fields) for fields in SPARSE_SPILLED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "fields"), FORMS, ids=str)
 def test_a_form_is_built(kernel: str, fields: dict[str, Any]) -> None:
     artifact = build_artifact(kernel, fields, {})
     assert artifact.manifest.proved

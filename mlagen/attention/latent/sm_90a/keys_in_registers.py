@@ -77,6 +77,7 @@ class KeysInRegisters(KeysAsRows):
         why = "where this lane's part of a row lies in 64 keys of 64 columns"
         found["lane_at"] = s.named("lane_at", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
+        found["positions_first"] = self.positions_first
         return found
 
     def _more_registers(self) -> list[tuple[str, str, int, str]]:
@@ -129,7 +130,7 @@ class KeysInRegisters(KeysAsRows):
             tiles=by(
                 self.math.name, "load_queries", "locate", "look_up",
                 *(f"free_values {part}" for part in range(self.products)), *early,
-                "look_ahead", *late, "softmax", "rescale",
+                *self._listing, *late, "softmax", "rescale",
                 *(f"pv {part}" for part in range(self.products)),
             ),
             after=by(self.math.name, "store_sum", *self._at_last, "finish"),
@@ -162,8 +163,7 @@ class KeysInRegisters(KeysAsRows):
         )  # fmt: skip
 
     def fetch_scales(self, tile: Tile) -> None:
-        """Load what the tile after `tile` needs besides its rows: scales, of columns or of keys,
-        and positions."""
+        """Load what the tile after `tile` needs besides its rows: scales, of columns or of keys."""
         if self._more_than_rows:
             self._record("fetch_scales", tile)
 
@@ -185,9 +185,26 @@ class KeysInRegisters(KeysAsRows):
         """The same, of the others."""
 
     def look_ahead(self, tile: Tile, *, when: bool) -> None:
-        """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
+        """Load which rows the second tile after `tile` has, or where positions come first, these.
+        `when`: or elsewhere."""
         if when:
             self._record("look_ahead", tile)
+
+    def list_seen(self, tile: Tile, *, when: bool) -> None:
+        """Where positions come first, load which rows the second tile after `tile` has. `when`: or
+        elsewhere."""
+        if when and self.positions_first:
+            self._record("list_seen", tile)
+
+    @property
+    def positions_first(self) -> bool:
+        """Whether a list is loaded of keys that the token sees, once their positions are there: so
+        both share registers, of which sums of columns leave the fewest."""
+        return bool(self.form.operands["causal"]) and self.scaled_sums
+
+    @property
+    def _listing(self) -> tuple[str, ...]:
+        return ("look_ahead", "list_seen") if self.positions_first else ("look_ahead",)
 
     # ---- a tile -----------------------------------------------------------------------------
 

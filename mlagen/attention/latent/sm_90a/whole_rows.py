@@ -59,7 +59,7 @@ class WholeRows(ScaledSums):
 
     @property
     def _more_than_rows(self) -> bool:
-        return self.loads_too or bool(self.form.operands["causal"])
+        return self.loads_too
 
     def _raw(self, box: int) -> tuple[str, ...]:
         return self._of_first(box), self._of_second(box)
@@ -84,7 +84,7 @@ class WholeRows(ScaledSums):
             before=by(name, "setup", "clear", "fetch_first"),
             tiles=by(
                 name, "load_queries", "take_second", "locate", "look_up",
-                *(f"free_values {part}" for part in range(self.products)), "look_ahead", *parts,
+                *(f"free_values {part}" for part in range(self.products)), *self._listing, *parts,
                 "take_first", *(["fetch_scales"] if self._more_than_rows else []),
                 "softmax", "rescale", *(f"pv {part}" for part in range(self.products)),
             ),

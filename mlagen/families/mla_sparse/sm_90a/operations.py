@@ -63,7 +63,7 @@ BY_HELD_KEYS = {
     **BY_KEYS,
     **_templates(
         "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_up",
-        "look_ahead",
+        "look_ahead", "list_seen",
     ),
     **{
         name: f"keys_in_registers/{name}.ptx.j2"
@@ -200,7 +200,8 @@ def decode_by_keys(
             *BLOCK,
             SPLIT,
             *(EXTRA if k.extra else ()),
-            *((*CAUSAL, WHERE) if k.causal else ()),
+            *(CAUSAL if k.causal else ()),
+            *((WHERE,) if k.causal and not kind.scaled_sums else ()),
         ),
         operands={**_decoding(k), "together": True},
     )
