@@ -122,7 +122,7 @@ MODEL1 = {
         r"mov\.u32 %query, %clusterid\.x;", "mov.u32 %query, %ctaid.x;", FINDING
     ),
     "the leader's heads in both blocks": (r"mad\.lo\.u32 %unit_0, %query, 2, %unit_0;",
-                                          "mul.lo.u32 %unit_0, %query, 2;", FINDING),
+                                          "mul.lo.u32 %unit_0, %query, 2;", WRONG),
     "the same keys in both blocks": (r"mad\.lo\.u32 %line, %rank, 32, %line;", "", WRONG),
     "values of other columns": (
         r"mad\.wide\.u32 %at, %rank, 128, %at;", "mad.wide.u32 %at, %rank, 64, %at;", WRONG
