@@ -342,7 +342,7 @@ def _report(
         first = flow.instructions[flow.blocks[block].first]
         unchecked.append(f"{first.offset:#x}: no path that was followed gets here")
     edges = {(b.index, after) for b in flow.blocks for after in b.successors}
-    used = max((seen.end for seen in program.seen.values()), default=0)
+    used = max((max(x.end, x.enlarged_end) for x in program.seen.values()), default=0)
     return LdsReport(
         findings=tuple(found),
         unchecked=tuple(unchecked),

@@ -23,6 +23,7 @@ _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
 _TRIAL_STEPS = 20  # nodes that a trial evaluates, about
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
+_LARGE = 4096  # of arguments; sizes of LDS may hold them down where nothing else does
 _TOGETHER, _DRAWS = 16, 96  # leaves that are drawn at once, and how often
 _DRAWN = (0, 1, _LARGE, 1 << 31)  # the last as the factor that divides by 2
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -43,6 +44,7 @@ class Decisions:
         drawn: set[tuple[Node, bool]] | None = None,
     ) -> None:
         self._drawn = set() if drawn is None else drawn
+        self.enlarged = False  # whether a value was made large to decide as wanted
         self._budget, self._grid, self._argument = budget, grid, argument
         self._large_first = large_first
         self._trials = _TRIALS
@@ -116,6 +118,7 @@ class Decisions:
         return False
 
     def _take(self, changed: Model) -> bool:
+        self.enlarged |= any(signed(value) > _LARGE for value in changed.values())
         self.model = {**self.model, **changed}
         self._values = Values(self.model)
         return True

@@ -54,6 +54,7 @@ class Explorer:
             program.kernel.argument_name,
             self._drawn,
         )
+        program.enlarged = False
         result = Run([], decisions, [])
         self._lots.seed(number)
         for wave in range(self.waves):
@@ -124,6 +125,7 @@ class Explorer:
         want = self._want(at, target, through, number, rounds)
         inverted = self.program.inverted(ins)
         taken = decisions.decide(condition, want != inverted) != inverted
+        self.program.enlarged = decisions.enlarged
         after = target if taken else through
         loop = self._leaving(at, target, through)
         if loop is not None and after in flow.loops[loop].body:

@@ -40,7 +40,8 @@ class Seen:
     masked: int = 0
     start: int | None = None
     end: int = 0
-    last: tuple[object, Footprint] | None = None
+    enlarged_end: int = 0  # on paths whose arguments were made large
+    last: tuple[object, bool, Footprint] | None = None
 
 
 class LdsProgram:
@@ -67,6 +68,7 @@ class LdsProgram:
         self.expressions = Expressions(budget, launch)
         self.sources = Sources(self.expressions) if sourced else None
         self.seen: dict[Site, Seen] = {}
+        self.enlarged = False  # whether the path that is followed has arguments made large
         self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
         self.other: dict[int, str] = {}  # pc -> what else is not followed
         wanted = relevant(self.flow, self.accum, sourced)
@@ -309,8 +311,9 @@ class LdsProgram:
             seen.unknown += 1
             return None
         full = w.full
-        if full and seen.last is not None and seen.last[0] is value:
-            return seen.last[1]
+        last = seen.last
+        if full and last is not None and last[0] is value and last[1] == self.enlarged:
+            return last[2]
         if isinstance(value, int):
             value = np.full(LANES, value, dtype=np.int64)
         addresses = value
@@ -325,9 +328,12 @@ class LdsProgram:
         footprint = self.footprints.of(addresses, site.parts)
         if full:
             seen.addresses.setdefault(addresses.tobytes(), addresses)
-            seen.last = (value, footprint)
+            seen.last = (value, self.enlarged, footprint)
         seen.start = footprint.start if seen.start is None else min(seen.start, footprint.start)
-        seen.end = max(seen.end, footprint.end)
+        if self.enlarged:
+            seen.enlarged_end = max(seen.enlarged_end, footprint.end)
+        else:
+            seen.end = max(seen.end, footprint.end)
         return footprint
 
     def condition(self, w: Wave, ins: Instruction) -> Scalar:

@@ -20,6 +20,10 @@ _DYNAMIC = (
 _ADDRESS = (
     "LDS at addresses that are not known was taken to be inside of what there is, and in order"
 )
+_LARGE = (
+    "arguments were taken to be such that LDS suffices: on paths of large ones it does not "
+    "(--launch tells)"
+)
 _MASKED = "the active lanes of LDS accesses, where not known, were taken to be in order"
 
 
@@ -39,6 +43,8 @@ def bounds(program: LdsProgram) -> Iterator[Finding]:
                              resource=f"LDS bytes {seen.start:#x}..{seen.end - 1:#x}",
                              needs=f"{seen.end} bytes of LDS",
                              message=f"the kernel has {asked} bytes of LDS")  # fmt: skip
+        elif seen.enlarged_end > asked:
+            yield Finding.assumed(program.kernel.name, site.ins, _LARGE)
 
 
 def unknown(program: LdsProgram) -> Iterator[Finding]:
@@ -80,7 +86,7 @@ def _access(site: Site, seen: Seen, known: dict[tuple[str, bytes], int]) -> LdsA
         addresses=state or "not reached",
         lane_bytes=sum(width for _, width in site.parts),
         start=seen.start,
-        end=seen.end if seen.start is not None else None,
+        end=max(seen.end, seen.enlarged_end) if seen.start is not None else None,
         cycles=worst,
         ideal=len(phases.lanes) if phases is not None and worst is not None else None,
         phases=why,
