@@ -117,7 +117,7 @@ class _Told:
     doubled: bool = False  # two waves' loads to LDS overlap, or one write of theirs
 
     def add(self, number: int, run: Run) -> None:
-        if run.stopped:
+        if run.stopped and not run.decisions.asks_for_many():
             self._say(f"a path was given up: {run.stopped}")
         met: set[tuple[object, ...]] = set()
         for race in races(run.waves):

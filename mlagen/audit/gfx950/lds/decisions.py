@@ -18,12 +18,12 @@ from mlagen.binary.integers import MASK, signed
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
           255, 256, 257, 320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
 _USUAL = 0xFFFF
-_LARGE = 4096
+_LARGE = 4096  # beyond it sizes of LDS may hold arguments down where nothing else does
+_MANY = 1024  # rounds, which may be more than are followed
 _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
 _TRIAL_STEPS = 20  # nodes that a trial evaluates, about
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
-_LARGE = 4096  # of arguments; sizes of LDS may hold them down where nothing else does
 _TOGETHER, _DRAWS = 16, 96  # leaves that are drawn at once, and how often
 _DRAWN = (0, 1, _LARGE, 1 << 31)  # the last as the factor that divides by 2
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -116,6 +116,10 @@ class Decisions:
                 self._drawn.discard((condition, want))
                 return self._take(changed)
         return False
+
+    def asks_for_many(self) -> bool:
+        """Whether a value was made so large that a path may have more rounds than are followed."""
+        return any(signed(value) >= _MANY for value in self.model.values())
 
     def _take(self, changed: Model) -> bool:
         self.enlarged |= any(signed(value) > _LARGE for value in changed.values())
