@@ -65,6 +65,8 @@ def test_a_sparse_kernel(name, problem, tmp_path):
             assert any(one in gap for one in ("`@%these bra ALONE;`", "`@%some bra SLICE;`")), gap
         elif "mla_sparse_decode" in name and "combinations of branches were left out" in gap:
             pass  # `together` is not two numbers at once
+        elif "mla_sparse_decode" in name and "there are more paths than the 800 " in gap:
+            pass  # values that roles share have names, and branches on them are followed apart
         else:
             assert "loops of unknown length were followed" in gap, gap
 
