@@ -132,22 +132,18 @@ def test_an_arrival_behind_a_load_is_waited_for(mode, seed):
     assert ran.ended and not kinds
 
 
+@pytest.mark.parametrize(
+    "reaches",
+    [
+        pytest.param(("an arrival", "a load"), id="before it"),
+        # Lanes have loaded, and did not meet since: one's arrival says nothing of the others.
+        pytest.param(("a load", "an arrival"), id="behind it, of one lane"),
+    ],
+)
 @pytest.mark.parametrize("mode, seed", MODES)
-def test_an_arrival_before_a_load_orders_nothing(mode, seed):
-    _, kinds = found(
-        BEGIN + MEET + REACHES["an arrival"] + REACHES["a load"] + observed("an arrival"),
-        mode, seed,
-    )  # fmt: skip
-    assert kinds == ["SHARED_GONE"]
-
-
-@pytest.mark.parametrize("mode, seed", MODES)
-def test_an_arrival_of_a_lane_says_nothing_of_other_lanes(mode, seed):
-    # They have loaded, and did not meet since.
-    _, kinds = found(
-        BEGIN + MEET + REACHES["a load"] + REACHES["an arrival"] + observed("an arrival"),
-        mode, seed,
-    )  # fmt: skip
+def test_an_arrival_that_does_not_order_a_load(reaches, mode, seed):
+    reached = "".join(REACHES[what] for what in reaches)
+    _, kinds = found(BEGIN + MEET + reached + observed("an arrival"), mode, seed)
     assert kinds == ["SHARED_GONE"]
 
 
