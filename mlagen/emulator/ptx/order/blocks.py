@@ -22,8 +22,9 @@ from mlagen.emulator.ptx.order.layout import (
     BULK_READ,
     CLOCK_AT,
     CLOCK_BITS,
+    CLOCKS,
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     COPY,
     FENCED,
     GENERIC,
@@ -36,9 +37,6 @@ from mlagen.emulator.ptx.order.layout import (
     USE_WARP,
 )
 from mlagen.emulator.ptx.state import cta_base, cta_of, report
-
-_CLOCKS = (1 << CLOCK_BITS) - 1
-_COMPONENTS = (1 << COMPONENT_BITS) - 1
 
 
 @compiled
@@ -91,7 +89,7 @@ def reach(context: int, warp: int, address: int, access: int) -> None:
     """An access to shared memory that `warp` makes, or an agent that it started: of another block,
     or one that is over later. `access`: in one word."""
     if there(context, warp, access >> ROW_AT, address):
-        number = (access >> COMPONENT_AT) & _COMPONENTS
+        number = (access >> COMPONENT_AT) & COMPONENTS
         use = use_of(context, address >> y.RANK_SHIFT, number)
         store_i64(use, USE_ACCESS, access)
         store_i64(use, USE_ADDRESS, address)
@@ -108,7 +106,7 @@ def reach_mbarrier(context: int, warp: int, address: int, access: int, phase: in
         store_i64(use, USE_ADDRESS, address)
         store_i64(use, USE_WARP, warp)
         store_i64(use, USE_PHASE, phase >> CLOCK_BITS)
-        store_i64(use, USE_CLOCK, phase & _CLOCKS)
+        store_i64(use, USE_CLOCK, phase & CLOCKS)
 
 
 @compiled
@@ -125,8 +123,8 @@ def known_at_end(context: int, cta: int, number: int, clock: int) -> bool:
 def in_time(context: int, cta: int, use: int) -> bool:
     """Whether a block ends after what the USE_ words at an address say."""
     access = load_i64(use, USE_ACCESS)
-    number = (access >> COMPONENT_AT) & _COMPONENTS
-    if known_at_end(context, cta, number, (access >> CLOCK_AT) & _CLOCKS):
+    number = (access >> COMPONENT_AT) & COMPONENTS
+    if known_at_end(context, cta, number, (access >> CLOCK_AT) & CLOCKS):
         return True
     clock = load_i64(use, USE_CLOCK)
     return clock != 0 and known_at_end(context, cta, load_i64(use, USE_PHASE), clock)

@@ -54,8 +54,10 @@ MOST_GENERAL: Final = 1 << 16  # records for words of buffers
 # An access in one word: bytes of the four | atomic | late | clock | component | row, from bit 0.
 CLOCK_AT: Final = 6
 CLOCK_BITS: Final = 27
+CLOCKS: Final = (1 << CLOCK_BITS) - 1
 COMPONENT_AT: Final = CLOCK_AT + CLOCK_BITS
 COMPONENT_BITS: Final = 13
+COMPONENTS: Final = (1 << COMPONENT_BITS) - 1
 ROW_AT: Final = COMPONENT_AT + COMPONENT_BITS
 ATOMIC_BIT: Final = 16
 LATE_BIT: Final = 32  # a load whose value was used after a release (order.loads)

@@ -25,7 +25,7 @@ from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own
 from mlagen.emulator.ptx.order.layout import (
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     COPY,
     GENERIC,
     KEPT,
@@ -145,7 +145,7 @@ def overwritten(context: int, warp: int, load: int) -> bool:
     """Whether a copy has overwritten what a load reads since it was issued, which is a finding."""
     address = load_i64(load, L_ADDRESSES + first_lane(load_i64(load, L_LANES)))
     write = last_write(context, address)
-    kind = kind_of(context, (write >> COMPONENT_AT) & ((1 << COMPONENT_BITS) - 1))
+    kind = kind_of(context, (write >> COMPONENT_AT) & COMPONENTS)
     by_warp = kind == GENERIC
     if kind == COPY:
         by_warp = True

@@ -28,9 +28,9 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, kind_of, own, warp_of
 from mlagen.emulator.ptx.order.layout import (
     CLOCK_AT,
-    CLOCK_BITS,
+    CLOCKS,
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     COPY,
     FENCED_COPY,
     GENERIC,
@@ -57,14 +57,11 @@ TENSOR_FENCE = 64  # added: in tensor memory, ordered, but for tcgen05.fence
 LATE = 128  # added: the load was issued before a release, and its value used after it
 NOT_FENCED, FENCED_ELSEWHERE, FENCED_HERE = range(3)
 
-_CLOCKS = (1 << CLOCK_BITS) - 1
-_COMPONENTS = (1 << COMPONENT_BITS) - 1
-
 
 @compiled
 def packed(row: int, number: int, clock: int, flags: int) -> int:
     """An access in one word."""
-    return (row << ROW_AT) | (number << COMPONENT_AT) | ((clock & _CLOCKS) << CLOCK_AT) | flags
+    return (row << ROW_AT) | (number << COMPONENT_AT) | ((clock & CLOCKS) << CLOCK_AT) | flags
 
 
 @compiled
@@ -74,8 +71,8 @@ def meet(
     """An access of `warp`, or of an agent that it started, meets an earlier one that nothing, or no
     fence, orders before it: whether that is a finding. `how`: the pair."""
     clocks = clocks_of(context, warp)
-    number = (before >> COMPONENT_AT) & _COMPONENTS
-    clock = (before >> CLOCK_AT) & _CLOCKS
+    number = (before >> COMPONENT_AT) & COMPONENTS
+    clock = (before >> CLOCK_AT) & CLOCKS
     kind = kind_of(context, number)
     severity = y.ERROR
     pair = how
@@ -177,7 +174,7 @@ def meets(context: int, warp: int, row: int, number: int, kind: int, clock: int)
 @compiled
 def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bool:
     """The common case: an earlier access is ordered before this one, with no proxy between."""
-    number = (before >> COMPONENT_AT) & _COMPONENTS
+    number = (before >> COMPONENT_AT) & COMPONENTS
     if agent >> 1 == 1:
         return tensor_order(context, warp_of(context, mine), before, agent) == ORDERED
     if agent & 1 != 0:
@@ -186,4 +183,4 @@ def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bo
             return False
     elif number == mine:
         return True
-    return load_i64(clocks, number) >= (before >> CLOCK_AT) & _CLOCKS
+    return load_i64(clocks, number) >= (before >> CLOCK_AT) & CLOCKS

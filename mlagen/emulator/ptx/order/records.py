@@ -18,9 +18,9 @@ from mlagen.emulator.ptx.order.clocks import clocks_of, own
 from mlagen.emulator.ptx.order.layout import (
     ATOMIC_BIT,
     CLOCK_AT,
-    CLOCK_BITS,
+    CLOCKS,
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     GENERIC,
     K_ACCESS,
     K_CAPACITY,
@@ -58,26 +58,23 @@ from mlagen.emulator.ptx.order.meeting import (
 )
 from mlagen.emulator.ptx.state import report
 
-_CLOCKS = (1 << CLOCK_BITS) - 1
-_COMPONENTS = (1 << COMPONENT_BITS) - 1
-
 
 @compiled
 def note_read(context: int, record: int, clocks: int, access: int) -> None:
     """Keep a read: in the place of an earlier one of its component, or of one that it is ordered
     after, or in a new one."""
     count = load_i64(record, RECORD_READS)
-    number = (access >> COMPONENT_AT) & _COMPONENTS
+    number = (access >> COMPONENT_AT) & COMPONENTS
     for i in range(RECORD_FIRST, RECORD_FIRST + count):
         held = load_i64(record, i)
-        if (held >> COMPONENT_AT) & _COMPONENTS == number and (held ^ access) & LATE_BIT == 0:
+        if (held >> COMPONENT_AT) & COMPONENTS == number and (held ^ access) & LATE_BIT == 0:
             store_i64(record, i, access | held & 0xF)
             return
     if count == READERS:
         for i in range(RECORD_FIRST, RECORD_FIRST + count):
             held = load_i64(record, i)
-            other = (held >> COMPONENT_AT) & _COMPONENTS
-            if load_i64(clocks, other) >= (held >> CLOCK_AT) & _CLOCKS:
+            other = (held >> COMPONENT_AT) & COMPONENTS
+            if load_i64(clocks, other) >= (held >> CLOCK_AT) & CLOCKS:
                 store_i64(record, i, access)
                 return
         store_i64(record, RECORD_FIRST, access)

@@ -19,9 +19,9 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own, reached, warp_of
 from mlagen.emulator.ptx.order.layout import (
     CLOCK_AT,
-    CLOCK_BITS,
+    CLOCKS,
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     LOADED,
     LOADED_FENCED,
     ROW_AT,
@@ -39,9 +39,6 @@ ISSUED: Final = 2
 PIPE: Final = 3
 UNORDERED, ORDERED, BUT_FENCES = range(3)
 
-_CLOCKS = (1 << CLOCK_BITS) - 1
-_COMPONENTS = (1 << COMPONENT_BITS) - 1
-
 
 @compiled
 def after_of(context: int, warp: int) -> int:
@@ -53,8 +50,8 @@ def after_of(context: int, warp: int) -> int:
 def tensor_order(context: int, warp: int, before: int, agent: int) -> int:
     """How an earlier access to tensor memory is ordered before one that `warp` issues: UNORDERED,
     ORDERED or BUT_FENCES."""
-    number = (before >> COMPONENT_AT) & _COMPONENTS
-    clock = (before >> CLOCK_AT) & _CLOCKS
+    number = (before >> COMPONENT_AT) & COMPONENTS
+    clock = (before >> CLOCK_AT) & CLOCKS
     kind = kind_of(context, number)
     other = warp_of(context, number)
     known = load_i64(clocks_of(context, warp), number) >= clock

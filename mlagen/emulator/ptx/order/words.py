@@ -17,9 +17,9 @@ from mlagen.emulator.ptx.order.grid import known, release_global, seen, word_of
 from mlagen.emulator.ptx.order.layout import (
     ATOMIC_BIT,
     CLOCK_AT,
-    CLOCK_BITS,
+    CLOCKS,
     COMPONENT_AT,
-    COMPONENT_BITS,
+    COMPONENTS,
     G_CLUSTERS,
     G_WORDS,
     GENERIC,
@@ -49,17 +49,14 @@ from mlagen.emulator.ptx.order.meeting import (
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.state import report, warp_base
 
-_CLOCKS = (1 << CLOCK_BITS) - 1
-_COMPONENTS = (1 << COMPONENT_BITS) - 1
-
 
 @compiled
 def other_cluster(
     context: int, warp: int, row: int, address: int, before: int, cluster: int, how: int, agent: int
 ) -> None:
     """A word that another cluster accessed before: report it unless this cluster knows of it."""
-    number = (before >> COMPONENT_AT) & _COMPONENTS
-    clock = (before >> CLOCK_AT) & _CLOCKS
+    number = (before >> COMPONENT_AT) & COMPONENTS
+    clock = (before >> CLOCK_AT) & CLOCKS
     clocks = known(context, load_i64(context, y.C_CLUSTER), cluster)
     pair = how | ELSEWHERE
     severity = y.ERROR
