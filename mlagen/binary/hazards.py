@@ -12,6 +12,7 @@ write-after-read) a register last saw, consumer classes how an instruction reads
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from mlagen.binary.effects import (
     LANE_READS,
@@ -270,16 +271,34 @@ _SHIPPED_WITH = {("valu", "dpp"): 1, ("half", "permlane"): 1}
 """Pairs of which such kernels have fewer than required, one state in all of some 250 places of
 AITER's pa and mla objects."""
 
+_SHIPPED_BEHIND_VECTORS = frozenset({("xdl4", "valu"), ("xdl8", "valu")})
+_VECTORS = 4
+"""Results of which AITER's block-scale MoE kernels have four wait states, all of them of vector
+instructions, instead of 8 and 12: in the main loop, where each tile ends so. Were they too few,
+the last columns of each tile would be wrong in each launch. Of states that s_nop makes, or scalar
+instructions, no kernel has so few."""
+
 _ACCUMULATED = ("mfma_c_other", "mfma_c_plain_other")
 
 
-def by_letter(made: str, used: str, have: int) -> bool:
+def by_letter(made: str, used: str, have: int, between: Sequence[Instruction] = ()) -> bool:
     """Whether `have` wait states, fewer than required, are too few by the letter only: shipped
     kernels run so, or LLVM, for which the matrix pipe forwards an accumulator to another opcode
-    too, asks for no more (what the guide says of it is of one opcode)."""
+    too, asks for no more (what the guide says of it is of one opcode). `between`: the instructions
+    that make them, where they stand in one line (`in_line`)."""
     if used in _ACCUMULATED and made.startswith(("xdl", "mfma")):
         return have >= (2 if made in ("xdl2", "mfma2") else 0)
+    if (made, used) in _SHIPPED_BEHIND_VECTORS and sum(map(is_vector_alu, between)) >= _VECTORS:
+        return True
     return (made, used) in SHIPPED_WITHOUT or have >= _SHIPPED_WITH.get((made, used), have + 1)
+
+
+def in_line(between: Iterable[Instruction]) -> tuple[Instruction, ...]:
+    """The instructions between two of the same code, none where one of them jumps: then there are
+    other ways from the one to the other, or none."""
+    kept = tuple(between)
+    jumps = any(ins.mnemonic.startswith(("s_branch", "s_cbranch")) for ins in kept)
+    return () if jumps else kept
 
 
 def strictest_pair(
@@ -339,6 +358,7 @@ __all__ = [
     "by_letter",
     "consumer_class",
     "forwarded",
+    "in_line",
     "overwrite_class",
     "passes_of",
     "producer_class",

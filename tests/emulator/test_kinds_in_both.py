@@ -327,6 +327,32 @@ def test_what_the_busy_matrix_pipe_holds_back_is_by_the_letter_in_both():
         assert {f.severity for f in told} == {severity}, (use, told)
 
 
+@pytest.mark.parametrize("product, passes", [("16x16x32_bf16", 4), ("32x32x16_bf16", 8)])
+def test_four_vector_instructions_behind_a_product_are_by_the_letter_and_other_states_are_not(
+    product, passes
+):
+    """AITER's block-scale kernels end each tile so; what s_nop makes, or a jump, they have not."""
+    ahead = "\n".join(f"  v_mov_b32 v{i}, 0" for i in (*range(8), *range(40, 44)))
+    first = f"v_mfma_f32_{product} v[{'16:19' if passes == 4 else '16:31'}], v[0:3], v[4:7], 0"
+    vectors = [f"v_fma_f32 v{40 + i}, v0, v1, v{40 + i}" for i in range(4)]
+    for between, severity in (
+        (vectors, LETTER),
+        ([*vectors, "s_nop 0"], LETTER),
+        ([*vectors[:3], "s_nop 0"], ERROR),
+        (["s_nop 3"], ERROR),
+        (["s_add_u32 s8, s8, 1"] * 4, ERROR),
+        ([*vectors, "s_branch over", "over:"], ERROR),
+    ):
+        use = "v_fma_f32 v8, v16, v1, v0"
+        body = "\n  ".join([ahead, "s_mov_b32 s8, 0", "s_nop 4", first, *between, use])
+        body += "\n  s_nop 15\n  s_nop 15\n"
+        told = [f for f in audited(body, vgprs=96) if f.rule == "wait-states"]
+        assert {f.severity for f in told} == {severity}, (between, told)
+        _, result = execute(body, vgprs=96)
+        told = [f for f in result.findings if f.kind == "wait-states"]
+        assert {f.severity for f in told} == {severity}, (between, told)
+
+
 # ---- stores -----------------------------------------------------------------------------------
 
 

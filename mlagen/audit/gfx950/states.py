@@ -14,7 +14,8 @@ from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import Classed, Step
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.hazards import REQUIRED, by_letter, forwarded, passes_of
+from mlagen.binary.hazards import REQUIRED, by_letter, forwarded, in_line, passes_of
+from mlagen.binary.instruction import Instruction
 
 Pair = tuple[str, str]
 
@@ -37,7 +38,8 @@ class Recent:
 class TooClose:
     """`need` wait states must lie between `producer` and `consumer` (indices); `have` do on the
     worst path. `pair`: the classes that the rule speaks of. `held_back`: one of them waits for the
-    matrix pipe for long enough, as matrix instructions between the two keep it busy."""
+    matrix pipe for long enough, as matrix instructions between the two keep it busy. `between`: the
+    instructions between them, where they stand in one line."""
 
     producer: int
     consumer: int
@@ -46,11 +48,12 @@ class TooClose:
     have: int
     pair: Pair
     held_back: bool = False
+    between: tuple[Instruction, ...] = ()
 
     @property
     def by_letter(self) -> bool:
         """Nothing speaks for it but a table: shipped code runs so, or the pipe is busy."""
-        return self.held_back or by_letter(*self.pair, self.have)
+        return self.held_back or by_letter(*self.pair, self.have, self.between)
 
     def worse_than(self, other: TooClose) -> bool:
         """Whether this says more of the same two instructions: an error, or more states."""
@@ -124,7 +127,7 @@ def _run(
         kept: State = {}
         for producer, recent in state.items():
             if recent.made & touched or recent.held & step.writes:
-                close = _closest(steps[producer], step, recent)
+                close = _closest(steps, steps[producer], step, recent)
                 if close is not None:
                     old = found.get((producer, index))
                     if old is None or close.worse_than(old):
@@ -153,7 +156,9 @@ def _needing(classed: tuple[Classed, ...]) -> int:
     return mask
 
 
-def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
+def _closest(
+    steps: tuple[Step, ...], producer: Step, consumer: Step, recent: Recent
+) -> TooClose | None:
     """The strictest broken rule between two instructions, None when none is broken."""
     worst: TooClose | None = None
 
@@ -163,8 +168,10 @@ def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
         if need > recent.passed:
             spent = max(recent.spent, recent.busy if is_matrix(consumer.ins) else 0)
             held_back = recent.between and spent >= need
+            first, second = producer.index, consumer.index
+            between = in_line(step.ins for step in steps[first + 1 : second])
             close = TooClose(
-                producer.index, consumer.index, mask, need, recent.passed, (made, used), held_back
+                first, second, mask, need, recent.passed, (made, used), held_back, between
             )
             if worst is None or close.worse_than(worst):
                 worst = close

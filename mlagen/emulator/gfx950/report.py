@@ -9,7 +9,7 @@ import numpy as np
 
 from mlagen.binary import Instruction
 from mlagen.binary.effects import PERMLANE
-from mlagen.binary.hazards import by_letter, strictest_pair
+from mlagen.binary.hazards import by_letter, in_line, strictest_pair
 from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
@@ -84,7 +84,8 @@ def _padded_for_nothing(raw: _Raw) -> bool:
         return False
     accum_offset = raw.program.kernel.descriptor.accum_offset
     _, made, used = strictest_pair(raw.other, raw.ins, accum_offset)
-    return bool(raw.row[y.F_HELD]) or by_letter(made, used, raw.row[y.F_C])
+    code = raw.program.instructions[raw.row[y.F_OTHER] + 1 : raw.row[y.F_ROW]]
+    return bool(raw.row[y.F_HELD]) or by_letter(made, used, raw.row[y.F_C], in_line(code))
 
 
 def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
