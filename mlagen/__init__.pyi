@@ -138,11 +138,10 @@ class _MlaDecodeSm90(_MlaDecodeConfig, total=False):
     evict: str
     feeders: int
     held: int
-    keys_as_rows: int
-    keys_from: str
     left_refill: str
     persistent: int
     slots: int
+    variant: str
     width: int
 
 class _MlaPrefillReduce(_MlaReduceConfig, total=False):

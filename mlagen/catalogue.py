@@ -52,15 +52,27 @@ class KnobEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantEntry:
+    """A form of a kernel. `use`: the problems that it is for; `here`: "taken" by the problem and
+    the knobs that were asked for, "serves" them too, or "": it does not."""
+
+    name: str
+    use: str
+    here: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A schedule as `mlagen list KERNEL` shows it. `knobs`: those of the form that the fields `set`
-    and the knobs `knob` ask for; `table`: the file that its table stands in."""
+    """A schedule as `mlagen list KERNEL` shows it. `variants`: its forms, if it has several;
+    `knobs`: those of the form that the fields `set` and the knobs `knob` ask for; `table`: the file
+    that its table stands in."""
 
     name: str
     target: str
     problem: str
     doc: str
     fields: tuple[Field, ...]
+    variants: tuple[VariantEntry, ...]
     knobs: tuple[KnobEntry, ...]
     table: str
     set: Mapping[str, str]
@@ -144,6 +156,7 @@ def describe(
         problem=info.problem_type.__name__,
         doc=info.doc.strip(),
         fields=tuple(_field(field) for field in dataclasses.fields(info.problem_type)),
+        variants=_variants(function, problem, info.values),
         knobs=tuple(
             KnobEntry(
                 knob.name,
@@ -169,6 +182,21 @@ class Store:
     artifacts: tuple[Stored, ...]
     other_versions: tuple[str, ...]
     damaged: tuple[str, ...]
+
+
+def _variants(
+    function: ScheduleFunction, problem: Any, values: Mapping[str, Any]
+) -> tuple[VariantEntry, ...]:
+    from mlagen.dsl.variant import KNOB
+
+    return tuple(
+        VariantEntry(
+            one.name,
+            one.use,
+            "taken" if one.name == values[KNOB] else "serves" if one.serves(problem) else "",
+        )
+        for one in function.variants
+    )
 
 
 def _refused(

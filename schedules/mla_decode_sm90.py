@@ -1,14 +1,19 @@
 """MLA decode on Hopper in the absorbed form 576 / 512. A block has up to 64 query rows of one
 sequence (heads, or heads of several new tokens) and all of its keys or one split of them.
 
-Up to 32 rows take the schedule of `schedules/shared/few_rows.py`, unless a knob says otherwise,
-over stored rows that of `schedules/shared/few_widened.py`; others that of
-`schedules/shared/two_halves.py`. With products of e4m3 it is `schedules/shared/few_e4m3.py` or
-`schedules/shared/e4m3_products.py`.
+`VARIANTS` has the forms, the usual one of a problem first. Swap-AB: keys are the rows of products,
+query rows their columns, of which a block pays for as many as it has. Seesaw: two warpgroups take
+turns at tiles, each with half of the output's columns.
 """
 
+from functools import partial
+
+from mlagen.attention.latent.facts import Facts
+from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.sm_90a.few_rows import is_few
-from mlagen.dsl import schedule
+from mlagen.attention.latent.split_work import BLOCK_ROWS
+from mlagen.dsl import Variant, schedule
+from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import (
     few_e4m3_form,
@@ -21,30 +26,48 @@ from mlagen.schedules.shared.few_rows import few_rows
 from mlagen.schedules.shared.few_widened import few_widened
 from mlagen.schedules.shared.two_halves import two_halves
 
-
-def keys_are_rows(k, s):
-    """Whether products have keys as their rows. Blocks that take several items have queries."""
-    order = (0, 1) if str(s.knobs.chosen.get("persistent")) == "1" else (1, 0)
-    return is_few(k) and s.choice("keys_as_rows", *order,
-                                  comment="keys are the rows of products")  # fmt: skip
+swap_ab = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
+seesaw = partial(Facts, rows=BLOCK_ROWS)
 
 
-def keys_are_read(k, s):
-    """Whether e4m3 keys become bf16 in the registers of who multiplies them."""
-    ways = ("registers",) if k.rope_aware else ("registers", "smem")
-    return s.choice("keys_from", *ways, comment="where products take keys from") == "registers"
+def one_item(k, knobs):
+    """Swap-AB has no form whose blocks take one work item after another."""
+    return str(knobs.get("persistent", 0)) != "1"
 
 
-@schedule(problem=MlaDecodeConfig, target="sm_90a")
-def mla_decode_sm90(k, s):
-    few, of_e4m3 = keys_are_rows(k, s), k.compute == "fp8"
-    if few and of_e4m3:
-        few_e4m3(k, s, few_e4m3_form)
-    elif few and k.cache_dtype != "bf16" and keys_are_read(k, s):
-        few_widened(k, s, few_widened_form)
-    elif few:
-        few_rows(k, s, few_rows_form)
-    elif of_e4m3:
-        e4m3_products(k, s)
-    else:
-        two_halves(k, s)
+VARIANTS = (
+    Variant(
+        "swap_ab_qkv_fp8", "1 to 32 query rows, products of e4m3",
+        table=lambda k, s: few_e4m3(k, s, few_e4m3_form),
+        facts=lambda k, knobs: swap_ab(HOPPER_E4M3),
+        serves=lambda k: is_few(k) and k.compute == "fp8", usual=one_item,
+    ),
+    Variant(
+        "swap_ab_kv_fp8", "1 to 32 query rows over e4m3 or rope-aware rows, f16 in registers",
+        table=lambda k, s: few_widened(k, s, few_widened_form),
+        facts=lambda k, knobs: swap_ab(FROM_REGISTERS[k.cache_dtype]),
+        serves=lambda k: is_few(k) and k.compute != "fp8" and k.cache_dtype != "bf16",
+        usual=one_item,
+    ),
+    Variant(
+        "swap_ab", "1 to 32 query rows over bf16, or over e4m3 that a warpgroup makes bf16 in SMEM",
+        table=lambda k, s: few_rows(k, s, few_rows_form),
+        facts=lambda k, knobs: swap_ab(KEYS_AS_ROWS),
+        serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware, usual=one_item,
+    ),
+    Variant(
+        "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=e4m3_products,
+        facts=lambda k, knobs: seesaw(HOPPER_E4M3), serves=lambda k: k.compute == "fp8",
+    ),
+    Variant(
+        "seesaw", "any number of query rows, products of bf16", table=two_halves,
+        facts=lambda k, knobs: seesaw(SEESAW, items="several", combine="fix_up")
+        if knobs["persistent"] else seesaw(SEESAW),
+        serves=lambda k: k.compute != "fp8",
+    ),
+)  # fmt: skip
+
+
+@schedule(problem=MlaDecodeConfig, target="sm_90a", variants=VARIANTS)
+def mla_decode_sm90(k, s, variant):
+    variant.table(k, s)

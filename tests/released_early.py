@@ -17,7 +17,7 @@ from mlagen.targets.nvidia.dsl import release
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
 PLANTED = MlaDecodeConfig(num_heads=16, cache_dtype="fp8_e4m3")
-KNOBS = {"keys_from": "smem"}  # where a feeder converts
+KNOBS = {"variant": "swap_ab"}  # where a feeder converts
 _UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 

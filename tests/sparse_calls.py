@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.inputs import MlaSparsePrefillInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
+from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
 from mlagen.request import build_artifact
 from mlagen.targets.nvidia.ptxas import PtxasResult
 

@@ -17,7 +17,7 @@ import msgspec
 from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/6"
+SCHEMA = "mlagen.manifest/7"
 
 Knob = int | float | str | bool
 Status = Literal["proved", "ordered", "unproved"]
@@ -273,7 +273,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     family: str = ""  # of the problem; "": of none
     dependent: tuple[str, ...] = ()  # tensors of the kernel before, which it waits for itself
     numerics: tuple[Rounding, ...] = ()  # roundings beside those of inputs, outputs and fp32 sums
+    facts: dict[str, Any] = {}  # of the kernel's variant, as its family reads them
     schema: str = SCHEMA
+
+    @property
+    def variant(self) -> str:
+        """The form of the kernel, by the name that its schedule has for it; "" where it has one."""
+        return str(self.knobs.get("variant", ""))
 
     @property
     def rounds(self) -> str:

@@ -76,6 +76,13 @@ def command(
     print_text(entry.doc)
     _print_fields(entry.fields)
     click.echo()
+    if entry.variants:
+        print_table(
+            "variants (--knob variant=NAME)",
+            ("name", "here", "for"),
+            [(one.name, one.here, one.use) for one in entry.variants],
+        )
+        click.echo()
     _print_knobs(entry)
     for knob in entry.knobs:
         for choice, why in knob.refused.items():

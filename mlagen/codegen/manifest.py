@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -75,6 +75,7 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
         source=tuple(made.source),
         dependent=signature.dependent,
         numerics=_roundings(schedule),
+        facts=_plain_facts(schedule.facts),
     )
     return Artifact(manifest, made.code, made.text)
 
@@ -82,7 +83,20 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
 def _roundings(schedule: ScheduleBase) -> tuple[Rounding, ...]:
     """What the kernel rounds, where its problem says so: a family's does."""
     says = getattr(schedule.problem, "roundings", None)
-    return tuple(says(schedule.target.name, schedule.knobs)) if says else ()
+    return tuple(says(schedule.facts)) if says else ()
+
+
+def _plain_facts(facts: Any) -> dict[str, Any]:
+    """A variant's facts as JSON values, but those that are as they usually are."""
+    if facts is None:
+        return {}
+    found = {field.name: getattr(facts, field.name) for field in fields(facts)
+             if getattr(facts, field.name) != field.default}  # fmt: skip
+    return {
+        name: _plain_facts(value) if is_dataclass(value)
+        else list(value) if isinstance(value, tuple) else value
+        for name, value in found.items()
+    }  # fmt: skip
 
 
 def header(schedule: ScheduleBase) -> dict[str, str]:

@@ -13,6 +13,7 @@ from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.signature import Argument, Signature
 from mlagen.dsl.tile import RingTile, Tile, Value
+from mlagen.dsl.variant import Variant
 from mlagen.dsl.words import bind, copy, each_item, epilogue, prologue, record, tiles
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Signature",
     "Tile",
     "Value",
+    "Variant",
     "at_least",
     "bind",
     "by",

@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from mlagen.dsl.builder import Builder, current, listening
 from mlagen.dsl.knobs import Config, Knob, Knobs, joined
 from mlagen.dsl.signature import Signature
+from mlagen.dsl.variant import KNOB, Variant, taken
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
 from mlagen.untrusted import Spent, words
@@ -26,7 +27,8 @@ from mlagen.untrusted import Spent, words
 
 @dataclass(frozen=True)
 class ScheduleFunction:
-    """A schedule that can be built: `fn(problem, space)` with its target and problem type."""
+    """A schedule that can be built: `fn(problem, space)` with its target and problem type, or, of a
+    kernel that has variants, `fn(problem, space, variant)`."""
 
     name: str
     target: str
@@ -35,6 +37,7 @@ class ScheduleFunction:
     path: Path
     doc: str
     templates: Path | None = None  # folder of templates that go before the shipped ones
+    variants: tuple[Variant, ...] = ()
 
     def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value. A
@@ -98,7 +101,8 @@ class ScheduleFunction:
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
         with listening(builder), self.own_code():
-            self.function(problem, space)
+            variants = (taken(self.variants, problem, space.knobs),) if self.variants else ()
+            self.function(problem, space, *variants)
         unknown = sorted(set(space.knobs.chosen) - set(space.knobs.declared))
         if unknown:
             raise ConfigError(
@@ -108,10 +112,11 @@ class ScheduleFunction:
 
 
 def schedule(
-    *, problem: type, target: str, templates: str | None = None
+    *, problem: type, target: str, templates: str | None = None, variants: Sequence[Variant] = ()
 ) -> Callable[[Callable[..., None]], ScheduleFunction]:
     """Mark a function as a schedule of `problem` for `target`. `templates`: a folder of its own
-    templates, relative to the schedule's file; they go before the shipped ones."""
+    templates, relative to the schedule's file; they go before the shipped ones. `variants`: the
+    kernel's forms, of which the function gets one; the first that serves a problem is usual."""
     if target not in FOLDERS:
         raise ScheduleError(
             f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(FOLDERS))
@@ -121,7 +126,9 @@ def schedule(
         path = Path(function.__code__.co_filename)
         doc = inspect.getdoc(function) or inspect.getdoc(sys.modules[function.__module__]) or ""
         folder = path.parent / templates if templates is not None else None
-        return ScheduleFunction(function.__name__, target, problem, function, path, doc, folder)
+        return ScheduleFunction(
+            function.__name__, target, problem, function, path, doc, folder, tuple(variants)
+        )
 
     return decorate
 
@@ -129,7 +136,8 @@ def schedule(
 @dataclass(frozen=True)
 class ScheduleBase:
     """What a schedule function said, as a value: what is alike for all targets. `target`: the table
-    of its capacities; `line`: where the function begins in `file`."""
+    of its capacities; `line`: where the function begins in `file`; `facts`: of its variant, None
+    where the kernel has none."""
 
     name: str
     file: str
@@ -140,6 +148,7 @@ class ScheduleBase:
     declared: Mapping[str, Knob]
     signature: Signature
     line: int
+    facts: Any
 
 
 def said(
@@ -154,7 +163,17 @@ def said(
         "knobs": dict(knobs.values),
         "declared": dict(knobs.declared),
         "line": builder.author.line,
+        "facts": _facts(function, problem, knobs.values),
     }
+
+
+def _facts(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]) -> Any:
+    """What the variant says of itself; the problem's word where the kernel has no variants."""
+    for one in function.variants:
+        if one.name == knobs[KNOB]:
+            return one.facts(problem, knobs)
+    says = getattr(problem, "facts", None)
+    return says(function.target, knobs) if says else None
 
 
 def last_line(error: BaseException, fits: Callable[[str], bool]) -> tuple[str, int]:

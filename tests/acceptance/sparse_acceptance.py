@@ -11,12 +11,13 @@ import numpy as np
 from sparse_published import COSINE, FAR, FAR_SHARE, MEAN, MOST, Published, published
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import order_of
 from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import groups_of
-from mlagen.families.mla_sparse.verification import PREFILL, order_of
+from mlagen.families.mla_sparse.verification import PREFILL
 from mlagen.launch import EmulatedLauncher
 from mlagen.verify import verify
 

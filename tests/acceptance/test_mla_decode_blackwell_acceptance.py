@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import order_of
 from mlagen.codegen import build
 from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.exact import exact
@@ -19,7 +20,6 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import unit_of
-from mlagen.families.mla_decode.verification import order_of
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.formats import BF16, scale_log2e

@@ -27,7 +27,7 @@ def sealed(artifact: Artifact, **changes: object) -> bytes:
     [
         (DEEP, "Expected `object`|nested too deeply"),
         (b'{"schema": ' + DEEP + b"}", "nested too deeply"),
-        (b'{"schema": "mlagen.manifest/6", "problem": {"a": ' + DEEP + b"}}", "nested too deeply"),
+        (b'{"schema": "mlagen.manifest/7", "problem": {"a": ' + DEEP + b"}}", "nested too deeply"),
         (b'{"schema": "' + b"x" * 1_000_000 + b'"}', "this version reads"),
         (b'{"schema": "\xff"}', "no UTF-8"),
         (b'{"schema": 1e999}', "out of range"),

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 from fake_lab import FakeClock, FakeLab
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS
 from mlagen.families.mla_sparse.benchmark.case import Case
 from mlagen.families.mla_sparse.benchmark.judge import Outputs, SparseJudge
@@ -18,7 +19,7 @@ from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
+from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
 
 
 class Tensor(np.ndarray):

@@ -63,7 +63,7 @@ def test_what_cannot_be_read_does_not_stop_the_list(
 ) -> None:
     built = Path(json.loads(mlagen("build", *KERNEL, "--json").out)["directory"])
     text = (built / "manifest.json").read_text()
-    texts = {"other": text.replace("mlagen.manifest/6", "mlagen.manifest/4"), "damaged": text[:80]}
+    texts = {"other": text.replace("mlagen.manifest/7", "mlagen.manifest/4"), "damaged": text[:80]}
     for name, changed in texts.items():
         folder = built.parents[1] / "aa" / name
         folder.mkdir(parents=True)

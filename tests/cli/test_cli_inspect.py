@@ -128,8 +128,8 @@ def damaged(kind: str, folder: Path, tmp_path: Path) -> Path:
         for name in ("kernel.co", "kernel.s", "manifest.json"):
             (file / name).write_bytes((folder / name).read_bytes())
         text = (file / "manifest.json").read_text()
-        assert "mlagen.manifest/6" in text
-        (file / "manifest.json").write_text(text.replace("mlagen.manifest/6", "mlagen.manifest/99"))
+        assert "mlagen.manifest/7" in text
+        (file / "manifest.json").write_text(text.replace("mlagen.manifest/7", "mlagen.manifest/99"))
     else:
         file = tmp_path / "absent"
     return file
@@ -146,7 +146,7 @@ def damaged(kind: str, folder: Path, tmp_path: Path) -> Path:
         ("garbage", "foreign.co: "),
         ("cubin", "a .cubin alone tells no roles or clusters"),
         ("folder", "has no manifest.json"),
-        ("schema", "schema 'mlagen.manifest/99'; this version reads 'mlagen.manifest/6'"),
+        ("schema", "schema 'mlagen.manifest/99'; this version reads 'mlagen.manifest/7'"),
         ("absent", "nothing at "),
     ],
 )

@@ -22,7 +22,7 @@ def _knobs(mlagen: Callable[..., Any], *arguments: str) -> dict[str, list[str]]:
     ("kernel", "said"),
     [
         ("mla_decode_sm90", ["--set", "num_heads=16"]),
-        ("mla_decode_sm90", ["--set", "num_heads=16", "--knob", "keys_as_rows=0"]),
+        ("mla_decode_sm90", ["--set", "num_heads=16", "--knob", "variant=seesaw"]),
         ("mla_decode_gfx950", ["--set", "num_heads=16", "--set", "cache_dtype=fp8_e4m3"]),
         ("mla_sparse_prefill_sm100", ["--set", "num_heads=128"]),
     ],
@@ -43,7 +43,10 @@ def test_each_choice_that_is_listed_is_taken(
 def test_the_form_is_named(mlagen: Callable[..., Any]) -> None:
     few = mlagen("list", "mla_decode_sm90", "--set", "num_heads=16").out
     assert "with num_heads=16, in shared/few_rows.py" in few
-    assert "boxes         9 | 3 " in few and "held" not in few
+    assert re.search(r"boxes +9 \| 3 ", few) and "held" not in few
+    assert re.search(r"\n  swap_ab +taken +1 to 32", few)
+    assert re.search(r"\n  seesaw +serves +any", few)
+    assert re.search(r"\n  swap_ab_kv_fp8 {5,}1 to 32", few)
     usual = mlagen("list", "mla_decode_sm90").out
     assert "in shared/two_halves.py" in usual and usual.endswith("--set FIELD=VALUE.\n")
     chosen = mlagen("list", "mla_decode_sm90", "--knob", "boxes=4").out

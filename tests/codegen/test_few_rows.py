@@ -16,7 +16,7 @@ from mlagen.targets.nvidia.codegen.thin import plan
 
 FP8 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"}
 FORMS = (
-    ({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {"keys_from": "smem"}),
+    ({}, {}), ({}, {"boxes": 3}), ({"cache_dtype": "fp8_e4m3"}, {"variant": "swap_ab"}),
     (FP8, {"held": 2}), ({"cache_dtype": "fp8_rope_aware"}, {}), ({"dtype": "fp8_e4m3"}, {}),
     ({"dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"}, {}),
 )  # fmt: skip
@@ -89,9 +89,10 @@ def test_rows_and_types_decide_the_form(fields, few):
     schedule = load("mla_decode_sm90", None)
     roles = {stream.role.name for stream in schedule.build(config, {}).streams}
     assert ("producer" in roles) == few
+    seesaw = "seesaw_qkv_fp8" if config.compute == "fp8" else "seesaw"
     if not few:
-        with pytest.raises(ConfigError, match="keys_as_rows"):
-            schedule.build(config, {"keys_as_rows": 1})
+        with pytest.raises(ConfigError, match="variant=swap_ab does not serve"):
+            schedule.build(config, {"variant": "swap_ab"})
     else:
-        streams = schedule.build(config, {"keys_as_rows": 0}).streams
+        streams = schedule.build(config, {"variant": seesaw}).streams
         assert {stream.role.name for stream in streams} >= {"left", "right"}

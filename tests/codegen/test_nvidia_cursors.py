@@ -18,4 +18,4 @@ def test_a_cursor_that_starts_elsewhere_is_told(what, monkeypatch):
 
     monkeypatch.setattr(emit, "divmod", elsewhere, raising=False)
     with pytest.raises(ProofError, match=rf"wrong-slot.* with {what} "):
-        build("mla_decode_sm90", FP8, knobs={"keys_as_rows": 0})
+        build("mla_decode_sm90", FP8, knobs={"variant": "seesaw_qkv_fp8"})

@@ -12,6 +12,7 @@ from aiter_decode_call import AiterDecode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import BY_WAVES
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
@@ -23,7 +24,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import KIND, order_of
+from mlagen.families.mla_decode.verification import KIND
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher

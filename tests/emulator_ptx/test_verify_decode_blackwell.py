@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import SELDOM_MOVED
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
@@ -21,7 +22,7 @@ from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.mla_decode.unit import unit_of
-from mlagen.families.mla_decode.verification import UNSPLIT, order_of
+from mlagen.families.mla_decode.verification import UNSPLIT
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare

@@ -17,13 +17,13 @@ def of(heads, knobs=None, **fields):
     return built("mla_decode_sm90", MlaDecodeConfig(heads, **FP8, **fields), **(knobs or {}))
 
 
-both_forms = pytest.mark.parametrize("few", [0, 1], ids=["queries as rows", "keys as rows"])
+both_forms = pytest.mark.parametrize("variant", ["seesaw_qkv_fp8", "swap_ab_qkv_fp8"])
 
 
 @both_forms
-def test_whole_and_split_sequences(few):
+def test_whole_and_split_sequences(variant):
     report = verify(
-        of(16, {"keys_as_rows": few}), modes=("latest", "earliest", "random"),
+        of(16, {"variant": variant}), modes=("latest", "earliest", "random"),
         lengths=(3, 260, 0, 450), split_keys=192,
     )  # fmt: skip
     assert report.passed, report.facts()
@@ -50,8 +50,8 @@ def test_forms(heads, fields, lengths):
 
 @both_forms
 @pytest.mark.parametrize("data", ["late_max", "falling"])
-def test_maxima_that_move(data, few):
-    report = verify(of(16, {"keys_as_rows": few}), lengths=(520,), data=data, modes=("latest",))
+def test_maxima_that_move(data, variant):
+    report = verify(of(16, {"variant": variant}), lengths=(520,), data=data, modes=("latest",))
     assert report.passed, report.facts()
 
 
@@ -74,8 +74,8 @@ def test_wrong_numbers_are_wrong_by_both_oracles(what):
 
 
 @both_forms
-def test_another_bias_is_wrong_by_the_oracle_that_rounds(few):
-    artifact = of(16, {"keys_as_rows": few})
+def test_another_bias_is_wrong_by_the_oracle_that_rounds(variant):
+    artifact = of(16, {"variant": variant})
     text = artifact.text.replace(*CHANGES["the bias of M"])
     assert text != artifact.text
     report = verify(replace(artifact, text=text), lengths=(3, 200), modes=("latest",))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from guarded import Guarded, placed
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_arrays import to_host
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparseInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
-from mlagen.families.mla_sparse.verification import order_of
 from mlagen.request import build_artifact
 
 OF_ENTRIES = (

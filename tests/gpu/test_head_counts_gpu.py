@@ -11,11 +11,11 @@ import pytest
 from guarded import Guarded
 from sparse_gpu import Guard, artifact, called, passes
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.rows import FORMATS
-from mlagen.families.mla_sparse.verification import order_of
 from mlagen.problem.formats import U_BF16
 
 HEADS = (8, 16, 24, 40, 64, 128)

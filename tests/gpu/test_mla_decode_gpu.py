@@ -13,6 +13,7 @@ from decode_parts import alone
 from under_load import same_bits_under_load
 
 import mlagen
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, Order
 from mlagen.attention.latent.sm_90a.few_rows import is_few
 from mlagen.bench.torch_arrays import to_gpu, to_host
@@ -24,7 +25,6 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.families.mla_decode.verification import order_of
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem.expected import compare
 

@@ -10,9 +10,9 @@ import pytest
 from test_mla_decode_gpu import NATIVE, built, launched, on_gpu, passes, poisoned
 from under_load import same_bits_under_load
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
-from mlagen.families.mla_decode.verification import order_of
 
 LENGTHS = (0, 1, 63, 65, 129, 450, 3000)
 FORMS: tuple[dict[str, Any], ...] = (

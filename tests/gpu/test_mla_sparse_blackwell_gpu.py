@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mlagen.ops
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -19,7 +20,7 @@ from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_spa
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS
-from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs, order_of
+from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
 
 REPEATS = 200
 E4M3 = {"dtype": "fp8_e4m3", "rows": "e4m3", "compute": "fp8"}

@@ -117,7 +117,7 @@ MANIFESTS: dict[str, bytes | str] = {
     "200000 brackets": "[" * 200_000,
     "100000 objects": '{"schema":' * 100_000,
     "empty": "",
-    "UTF-16": '{"schema": "mlagen.manifest/6"}'.encode("utf-16"),
+    "UTF-16": '{"schema": "mlagen.manifest/7"}'.encode("utf-16"),
     "an integer of 5000 digits": '{"schema": ' + "9" * 5000 + "}",
     "a list": "[]",
 }

@@ -11,6 +11,7 @@ import pytest
 from sparse_calls import given, right
 
 import mlagen
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.prefill.exact import exact
 from mlagen.compat.aiter import mla_decode_fwd
 from mlagen.errors import ConfigError, MissingError
@@ -24,7 +25,6 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded as decode_rounded
-from mlagen.families.mla_decode.verification import order_of
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip import TARGETS

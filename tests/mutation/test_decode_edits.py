@@ -25,7 +25,7 @@ LETTER = "letter"  # told, and hardware is known to order it
 
 
 def text_of_few_heads() -> str:
-    return decode((("keys_as_rows", 0),), num_heads=16).text
+    return decode((("variant", "seesaw"),), num_heads=16).text
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ OF_PARTS = [
 
 
 def judged(**planned: int) -> Iterator[PtxJudge]:
-    artifact = decode((("keys_as_rows", 0),), num_heads=16)
+    artifact = decode((("variant", "seesaw"),), num_heads=16)
     runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS, **planned)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ptx_judge, "RANDOM_RUNS", 1)

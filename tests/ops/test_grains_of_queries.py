@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sparse_calls import alone, given, kernel, right
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import SEESAW_OF_GRAINS
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
-from mlagen.families.mla_sparse.verification import order_of
 
 # Of heads: one block's, not all of its rows; two blocks' that share rows, in full and in part.
 CASES = [

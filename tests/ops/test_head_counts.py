@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sparse_calls import artifact, given
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import SEESAW, SEESAW_OF_GRAINS
 from mlagen.families.mla_decode.exact import exact as exact_decode
 from mlagen.families.mla_decode.kernel import decode_kernel
@@ -20,7 +21,6 @@ from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.rounded import rounded as rounding
 from mlagen.families.mla_sparse.rows import FORMATS
-from mlagen.families.mla_sparse.verification import order_of
 from mlagen.problem.formats import U_BF16
 from mlagen.request import build_artifact
 

@@ -38,7 +38,8 @@ def text(name, problem, knobs=()):
 def few(config, knobs):
     """Whether keys are the rows of the kernel's products."""
     chosen = dict(knobs)
-    return is_few(config) and chosen.get("keys_as_rows", not chosen.get("persistent"))
+    seesaw = str(chosen.get("variant", "")).startswith("seesaw") or chosen.get("persistent")
+    return is_few(config) and not seesaw
 
 
 def few_order(config):
@@ -304,7 +305,7 @@ def test_variants(fields):
 )
 def test_choices_of_the_knobs(fields, knobs):
     config = MlaDecodeConfig(num_heads=8, **fields)
-    knobs = {**knobs, **({"keys_as_rows": 0} if is_few(config) else {})}
+    knobs = {**knobs, **({"variant": "seesaw"} if is_few(config) else {})}
     check(config, (3, 260), split_keys=128, knobs=tuple(knobs.items()))
 
 

@@ -39,10 +39,15 @@ def digest(data: bytes | str) -> str:
 
 def snapshot(form: str) -> dict[str, Any]:
     """The form as this checkout builds it, or the class of the error that refuses it."""
-    try:
-        artifact = built(form)
-    except MlagenError as error:
-        return {"form": form, "refused": type(error).__name__}
+    refused, artifact = "", None
+    for spelling in form.split(" | was "):
+        try:
+            artifact = built(spelling)
+            break
+        except MlagenError as error:
+            refused = refused or type(error).__name__
+    if artifact is None:
+        return {"form": form, "refused": refused}
     manifest = artifact.manifest
     facts: dict[str, Any] = {
         "symbol": manifest.symbol,
@@ -62,7 +67,10 @@ def snapshot(form: str) -> dict[str, Any]:
         code = [digest(text)]
     packed = b64encode(zlib.compress(text.encode(), 9)).decode()
     sass = "" if manifest.target == "gfx950" else digest(machine_code(artifact.code))
-    return {"form": form, "code": code, "facts": facts, "text": packed, "sass": sass}
+    tools = {name: told for name, told in manifest.tools.items() if name != "mlagen"}
+    return {
+        "form": form, "code": code, "facts": facts, "text": packed, "sass": sass, "tools": tools
+    }  # fmt: skip
 
 
 SECTION = struct.Struct("<IIQQQQIIQQ")

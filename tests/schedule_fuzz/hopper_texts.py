@@ -274,7 +274,7 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
 
 def _of_kind(call: Call, config: Any, knobs: dict[str, Any], name: str) -> Iterator[OfKind]:
     """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
-    chosen = {knob: knobs[knob] for knob in ("keys_from", "persistent") if knob in knobs}
+    chosen = {knob: knobs[knob] for knob in ("variant", "keys_from", "persistent") if knob in knobs}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)
     inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)

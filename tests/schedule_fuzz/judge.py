@@ -34,7 +34,17 @@ from mlagen.errors import MlagenError, ProofError, TemplateError
 MEMORY = 8 << 30  # bytes of address space of one edit's process
 # Knobs that change what the kernel is called with, or what it rounds: a case of its own where they
 # differ.
-FIXED = ("grid", "arguments", "feed", "persistent", "m_tile", "n_tile", "rows", "keys_from")
+FIXED = (
+    "grid",
+    "arguments",
+    "feed",
+    "persistent",
+    "m_tile",
+    "n_tile",
+    "rows",
+    "variant",
+    "keys_from",
+)
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 SIZES = 1_000_000  # from this seed on, edits are of sizes alone

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+import msgspec
 
 from mlagen.attention.latent.step_errors import cut_error, serial_error, step_error
 
 LEAST_POWER = -64  # log2 of the power of two above a row's scale, at least
 D_V = 512  # leading columns of a row that are its value
+
+# What a manifest, which may be a stranger's, is held to.
+Number = Annotated[int, msgspec.Meta(ge=0, le=1024)]
+Columns = Annotated[tuple[Number, ...], msgspec.Meta(min_length=1, max_length=64)]
 
 
 @dataclass(frozen=True)
@@ -39,18 +46,18 @@ class Order:
     multiples of a power of two that a key has (`latent.grains`).
     """
 
-    tile: int
-    first_columns: tuple[int, ...]
-    late_columns: int
-    boxes: tuple[int, ...] = ()
-    slack: int = 0
-    depth: int = 16
-    bias: int = 0
+    tile: Annotated[int, msgspec.Meta(ge=16, le=1024)]
+    first_columns: Columns
+    late_columns: Number
+    boxes: Annotated[tuple[Number, ...], msgspec.Meta(max_length=64)] = ()
+    slack: Number = 0
+    depth: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
+    bias: Number = 0
     serial: bool = False
     running: bool = False
-    kept: int = 0
-    scaled_columns: int = 0
-    fine: int = 0
+    kept: Number = 0
+    scaled_columns: Number = 0
+    fine: Number = 0
     halves: bool = False
     lifted: bool = False
     grained: bool = False

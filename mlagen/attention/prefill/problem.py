@@ -62,7 +62,7 @@ class PrefillProblem(Fields):
     lse: bool
     sink: bool = False  # a field of those that may have one
 
-    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+    def roundings(self, facts: Any) -> tuple[Rounding, ...]:
         """What a kernel of this problem rounds besides inputs, outputs and fp32 sums."""
         return roundings(arithmetic_of(self.dtype))
 

@@ -21,9 +21,9 @@ class MlaDecode(Family):
     ) -> Any:
         """A `MlaDecodeKernel`, which builds the merge when a plan first splits work; where the
         artifact takes AITER's arguments, an `AiterDecodeKernel`."""
-        from mlagen.families.mla_decode.aiter_plan import takes_aiters_arguments
+        from mlagen.attention.latent.facts import facts_of
 
-        if takes_aiters_arguments(artifact.manifest):
+        if facts_of(artifact.manifest).items == "aiter":
             from mlagen.families.mla_decode.aiter_kernel import aiter_decode_kernel
 
             return aiter_decode_kernel(artifact, launcher, build)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Manifest
 from mlagen.families.mla_decode.aiter_work import FINAL, WORDS, AiterItem, Ints
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.plan import plan_work
@@ -23,11 +22,6 @@ from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
 _UNIT = Unit("gfx950", 128, MI355X_CUS)  # what splits are estimated for
-
-
-def takes_aiters_arguments(manifest: Manifest) -> bool:
-    """Whether the kernel is launched with these."""
-    return any(arg.name == "work_info_set" for arg in manifest.args)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from mlagen.attention.latent.call_tensors import (
     overlap,
     own_tensors,
 )
+from mlagen.attention.latent.facts import facts_of
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
 from mlagen.errors import ConfigError
@@ -34,7 +35,6 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import (
     MERGE_KERNELS,
     cannot_put_together,
-    puts_together,
     unit_of,
 )
 from mlagen.family import Builder
@@ -107,10 +107,10 @@ class MlaDecodeKernel:
         self.launcher: Launcher = usual
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._unit = unit_of(manifest)
-        named = {arg.name for arg in manifest.args}
-        self._persistent = "shares" in named
-        self._takes_in = self._persistent and "arrivals" in named
-        self._puts_together = puts_together(manifest)
+        facts = facts_of(manifest)
+        self._persistent = facts.items == "several"
+        self._takes_in = facts.combine == "fix_up"
+        self._puts_together = facts.combine == "blocks"
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from mlagen.artifact.manifest import Rounding
+from mlagen.attention.latent.facts import Facts
+from mlagen.attention.latent.numerics import roundings
 from mlagen.attention.masks import (
     CAUSAL,
     LEGAL_MASKS,
@@ -27,7 +29,7 @@ from mlagen.attention.masks import (
     SlidingWindowCausal,
 )
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.orders import roundings_for
+from mlagen.families.mla_decode.orders import facts_for
 from mlagen.problem.fields import Fields, integer, listed, told
 
 D_QK, D_V = 576, 512
@@ -169,9 +171,13 @@ class MlaDecodeConfig(Fields):
                 "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
 
-    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+        """Of a kernel for it whose schedule has no variants."""
+        return facts_for(target, asdict(self), knobs)
+
+    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
-        return roundings_for(target, asdict(self), knobs)
+        return roundings(facts.order)
 
     @classmethod
     def example(cls) -> MlaDecodeConfig:

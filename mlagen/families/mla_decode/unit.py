@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mlagen.artifact import Manifest
+from mlagen.attention.latent.facts import facts_of
 from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS, MOST_SLICES
 from mlagen.errors import ConfigError
 
 B200_SMS = 148
 MI355X_CUS = 256
-WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class Unit:
 HOPPER = Unit("sm_90a", BLOCK_ROWS, H200_SMS)
 BLACKWELL = Unit("sm_100a", BLOCK_ROWS, B200_SMS)
 PAIR = Unit("sm_100a", 2 * BLOCK_ROWS, B200_SMS // 2, ctas=2)
-DENSE = "MlaDecodeConfig"  # whose row blocks are as large as a pair's
-NVIDIA = {unit.target: unit for unit in (HOPPER, BLACKWELL)}
+SMS = {"sm_90a": H200_SMS, "sm_100a": B200_SMS, "gfx950": MI355X_CUS}
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
     "sm_100a": "mla_decode_merge_sm100",
@@ -50,25 +49,10 @@ MERGE_KERNELS = {  # what merges split work
 
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
-    pair = any(dim.clusters == PAIR.ctas for dim in manifest.grid)
-    if manifest.problem_type == DENSE and pair:
-        return PAIR
-    if manifest.target != "gfx950":
-        few, roles = bool(manifest.knobs.get("keys_as_rows")), math_roles(manifest)
-        together = MOST_SLICES // roles if puts_together(manifest) else 1
-        return replace(NVIDIA[manifest.target], few=few, together=together)
-    return Unit(manifest.target, WAVES * int(manifest.knobs["rows"]), MI355X_CUS)
-
-
-def math_roles(manifest: Manifest) -> int:
-    """Roles of a block that have columns of O each."""
-    return 1 if manifest.knobs.get("keys_as_rows") else 2
-
-
-def puts_together(manifest: Manifest) -> bool:
-    """Whether blocks of a decode kernel put parts of row blocks together."""
-    named = {arg.name for arg in manifest.args}
-    return "arrivals" in named and "shares" not in named
+    facts = facts_of(manifest)
+    together = MOST_SLICES if facts.combine == "blocks" else 1
+    blocks = SMS[manifest.target] // facts.ctas
+    return Unit(manifest.target, facts.rows, blocks, facts.ctas, facts.swap_ab, together)
 
 
 def cannot_put_together(together: int) -> ConfigError:

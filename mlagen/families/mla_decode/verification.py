@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Artifact, Manifest
+from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import facts_of, order_of
 from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import SEESAW, Order
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter, takes_aiters_arguments
+from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter
 from mlagen.families.mla_decode.aiter_run import run_aiter
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
-from mlagen.families.mla_decode.orders import order_for
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.ragged import Ragged
@@ -33,7 +33,6 @@ from mlagen.families.mla_decode.unit import (
     HOPPER,
     Unit,
     cannot_put_together,
-    puts_together,
     unit_of,
 )
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
@@ -44,17 +43,6 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 Array = npt.NDArray[Any]
 ONE_TILE = 10  # items of one tile, for two blocks
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
-
-
-def order_of(artifact: Artifact) -> Order:
-    """The order in which an artifact's kernel computes."""
-    manifest = artifact.manifest
-    return order_for(manifest.target, manifest.problem, manifest.knobs)
-
-
-def takes_items(manifest: Manifest) -> bool:
-    """Whether a kernel's workgroups take several items, the plan's or AITER's."""
-    return any(arg.name in ("shares", "work_info_set") for arg in manifest.args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +124,10 @@ class MlaDecodeTrial(Trial):
         )
 
     def planned(self, artifact: Artifact) -> MlaDecodeTrial:
-        named = {arg.name for arg in artifact.manifest.args}
+        facts = facts_of(artifact.manifest)
         return replace(
-            self, persistent="shares" in named, takes_in={"shares", "arrivals"} <= named,
-            aiter=takes_aiters_arguments(artifact.manifest), order=order_of(artifact),
-            unit=unit_of(artifact.manifest),
+            self, persistent=facts.items == "several", takes_in=facts.combine == "fix_up",
+            aiter=facts.items == "aiter", order=facts.order, unit=unit_of(artifact.manifest),
         )  # fmt: skip
 
     def oracles(self) -> tuple[Expected, ...]:
@@ -157,7 +144,7 @@ class MlaDecodeTrial(Trial):
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         """From poisoned memory."""
-        if takes_items(artifact.manifest) and not (self.persistent or self.aiter):
+        if facts_of(artifact.manifest).several and not (self.persistent or self.aiter):
             return self.planned(artifact).run(artifact, launcher)
         config, inputs = self.inputs.config, self.inputs
         ragged = self.divided.ragged or Ragged.of(inputs)
@@ -180,7 +167,7 @@ class MlaDecodeTrial(Trial):
             "partial_lse": partial_lse, "arrivals": np.zeros(2 * slots, np.int32),
         }  # fmt: skip
         sizes = self.unit.grid(len(work.items))
-        if work.together > 1 and not puts_together(artifact.manifest):
+        if work.together > 1 and self.unit.together == 1:
             raise cannot_put_together(work.together)
         if work.shares is not None:
             blocks = self.unit.ctas * (len(work.shares) - 1)
@@ -302,7 +289,7 @@ class MlaDecodeKind(Kind):
             limits += ("masks of a chunk's beginning in tiles that no chunk can begin in",)
         whole: dict[str, Any] = {"lengths": lengths}
         parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
-        if takes_items(artifact.manifest):
+        if facts_of(artifact.manifest).several:
             gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
             if artifact.manifest.target == "sm_100a":
@@ -312,7 +299,7 @@ class MlaDecodeKind(Kind):
             else:
                 parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
-        if puts_together(artifact.manifest):
+        if unit_of(artifact.manifest).together > 1:
             for n in TOGETHER[1:]:
                 if n <= unit_of(artifact.manifest).together:
                     calls.append(Call("realistic", {"lengths": (3, 4 * TILE + 4), "together": n}))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import ConfigError, WrongResultError
@@ -19,7 +20,6 @@ from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import MERGE_KERNELS
-from mlagen.families.mla_decode.verification import order_of
 from mlagen.request import build_artifact
 
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from mlagen.artifact.manifest import Rounding
+from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import D_V
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.checks import (
@@ -30,7 +31,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.orders import roundings_for
+from mlagen.families.mla_sparse.orders import facts_for, roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
 
@@ -87,9 +88,13 @@ class MlaSparseDecodeConfig(Products, Fields):
         """Extents between batch and topk of the lists: one a token, or one a sequence."""
         return () if self.shared_list else (self.q_len,)
 
-    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+        """Of a kernel for it whose schedule has no variants."""
+        return facts_for(target, asdict(self), knobs)
+
+    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
-        return roundings_for(target, asdict(self), knobs)
+        return roundings_for(asdict(self), facts)
 
     @classmethod
     def example(cls) -> MlaSparseDecodeConfig:

@@ -7,7 +7,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.unit import MERGE_KERNELS, cannot_put_together, puts_together
+from mlagen.families.mla_decode.unit import MERGE_KERNELS, cannot_put_together
 from mlagen.families.mla_sparse.base_kernel import (
     MlaSparseKernel,
     MlaSparseRun,
@@ -105,7 +105,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None, **more: Any) -> None:
         super().__init__(artifact, launcher, **more)
         self._merges: dict[bool, Artifact] = {}
-        self._puts_together = puts_together(artifact.manifest)
+        self._puts_together = self._unit.together > 1
 
     @takes_decode
     def __call__(self, call: SparseCall) -> tuple[Any, Any]:

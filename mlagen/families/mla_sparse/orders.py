@@ -1,5 +1,5 @@
-"""Which order a kernel of sparse MLA computes in, and what it rounds: of its problem, target and
-knobs."""
+"""Facts of a kernel of sparse MLA whose schedule has no variants, by its problem and knobs; and
+what a kernel rounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.artifact.manifest import Rounding
+from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.numerics import roundings
 from mlagen.attention.latent.order import (
     BY_WAVES,
@@ -19,11 +20,23 @@ from mlagen.attention.latent.order import (
     Order,
     keys_in_registers,
 )
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.families.mla_sparse.rows import row_format
 
+WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 
-def order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
-    """The order of a kernel for `target`; fields and knobs by name."""
+
+def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts:
+    """Of a kernel for `target`; fields and knobs by name. Blocks of decode on Hopper with keys as
+    rows put parts together."""
+    order = _order_for(target, problem, knobs)
+    few = bool(knobs.get("keys_as_rows"))
+    rows = WAVES * int(knobs["rows"]) if target == "gfx950" else BLOCK_ROWS
+    decode = "q_len" in problem
+    return Facts(order, rows, swap_ab=few, combine="blocks" if few and decode else "kernel")
+
+
+def _order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
     if target == "gfx950":
         return BY_WIDE_WAVES if knobs["rows"] == 32 else BY_WAVES
     sums = knobs.get("scales") == "sums"
@@ -37,11 +50,7 @@ def order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any])
     return SEESAW_OF_GRAINS if knobs.get("scales") == "grains" else SEESAW
 
 
-def roundings_for(
-    target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]
-) -> tuple[Rounding, ...]:
+def roundings_for(problem: Mapping[str, Any], facts: Facts) -> tuple[Rounding, ...]:
     """What such a kernel rounds, but for what all kernels do: O to bf16, and sums in fp32."""
     row = row_format(problem["rows"], problem["d_qk"])
-    return roundings(
-        order_for(target, problem, knobs), blocks=row.block > 0, exact_blocks=row.paged_scales
-    )
+    return roundings(facts.order, blocks=row.block > 0, exact_blocks=row.paged_scales)

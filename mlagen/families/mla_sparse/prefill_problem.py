@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from mlagen.artifact.manifest import Rounding
+from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import D_V
 from mlagen.families.mla_sparse.checks import (
     COMPUTE,
@@ -28,7 +29,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.orders import roundings_for
+from mlagen.families.mla_sparse.orders import facts_for, roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
@@ -64,9 +65,13 @@ class MlaSparsePrefillConfig(Products, Fields):
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
 
-    def roundings(self, target: str, knobs: Mapping[str, Any]) -> tuple[Rounding, ...]:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+        """Of a kernel for it whose schedule has no variants."""
+        return facts_for(target, asdict(self), knobs)
+
+    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
-        return roundings_for(target, asdict(self), knobs)
+        return roundings_for(asdict(self), facts)
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:

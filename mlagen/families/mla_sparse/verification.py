@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import D_V, SEESAW, Order
 from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.unit import cannot_put_together, puts_together, unit_of
+from mlagen.families.mla_decode.unit import cannot_put_together, unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.inputs import (
@@ -31,7 +32,6 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
 )
-from mlagen.families.mla_sparse.orders import order_for
 from mlagen.families.mla_sparse.paging import Paging, extent, split_numbers
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -59,12 +59,6 @@ CUT_ROWS = 4096
 # Pages that lie apart, where data gives all tiles weight: an address of a row that leaves their
 # distance out reads another key.
 GAPS: Mapping[str, Any] = {"page_size": 8, "layers": 2}
-
-
-def order_of(artifact: Artifact) -> Order:
-    """The order in which an artifact's kernel computes."""
-    manifest = artifact.manifest
-    return order_for(manifest.target, manifest.problem, manifest.knobs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +144,8 @@ class MlaSparseTrial(Trial):
         queries = inputs.batch * inputs.tokens
         o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
         lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        one, of_unit = artifact.manifest.block == ONE_WARPGROUP, unit_of(artifact.manifest).rows
+        unit = unit_of(artifact.manifest)
+        one, of_unit = artifact.manifest.block == ONE_WARPGROUP, unit.rows
         groups = 1 if one else groups_of(heads, of_unit)
         slots = queries * groups * self.given.splits
         partial_o = np.full((slots, of_unit, D_V), np.nan, np.float32)
@@ -170,7 +165,7 @@ class MlaSparseTrial(Trial):
             "units": units, "blocks": slots if decode else min(self.given.blocks, units),
             "splits": self.given.splits,
         }  # fmt: skip
-        if self.given.together > 1 and not puts_together(artifact.manifest):
+        if self.given.together > 1 and unit.together == 1:
             raise cannot_put_together(self.given.together)
         args = artifact.manifest.args
         report = launcher.launch(
@@ -384,7 +379,7 @@ class MlaSparseDecodeKind(Kind):
 def _together(artifact: Artifact) -> tuple[Call, ...]:
     """Parts that are put together, of each number that the text has code for: some have a tile,
     some have none, and so have all of a query. Scores are small, so that sinks count."""
-    if not puts_together(artifact.manifest):
+    if unit_of(artifact.manifest).together == 1:
         return ()
     shape = {"batch": 2, "topk": 4 * TILE + 4, "lengths": (4 * TILE + 4, 5)}
     return tuple(

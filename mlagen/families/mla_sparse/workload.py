@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import WrongResultError
@@ -28,7 +29,6 @@ from mlagen.families.mla_sparse.inputs import MlaSparseInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.verification import order_of
 from mlagen.request import build_artifact
 
 # Lengths of lists around a tile of 64 keys, and of several, each in a list of 450 places; every

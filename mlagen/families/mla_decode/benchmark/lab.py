@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_lab import TorchLab
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
 from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
-from mlagen.families.mla_decode.verification import order_of
 
 
 class DecodeLab(TorchLab):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_lab import TorchLab
 from mlagen.families.mla_sparse.benchmark.case import Case
 from mlagen.families.mla_sparse.benchmark.judge import Outputs, SparseJudge
@@ -13,7 +14,6 @@ from mlagen.families.mla_sparse.benchmark.torch_case import CaseMaker
 from mlagen.families.mla_sparse.benchmark.torch_pool import Drawer
 from mlagen.families.mla_sparse.benchmark.work import Work
 from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePrefillKernel
-from mlagen.families.mla_sparse.verification import order_of
 
 
 class SparseLab(TorchLab):
