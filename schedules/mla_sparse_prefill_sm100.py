@@ -1,23 +1,58 @@
 """Top-k sparse MLA prefill on Blackwell, over rows that each query's list names.
 
-A block has up to 64 heads of a query, with the schedule of `schedules/shared/in_tensor_memory.py`.
-With more heads two blocks are a CTA pair, whose schedule is `schedules/shared/on_a_cta_pair.py`.
+A block has up to 64 heads of a query; with more heads two blocks are a CTA pair. The table is
+`schedules/tables/tensor_memory.py`. The default's, of bf16 rows:
+
+| feeder, tile i            | math, tile i             | softmax, tile i                  |
+|---------------------------|--------------------------|----------------------------------|
+| rows of K(i) to SMEM      | S(i) = Q K(i)^T          | S(i) from TMEM; give S back      |
+| by cp.async               | O += P(i-1) V(i-1)       | mask, maxima; list of tile i+1   |
+| the list of tile i+1      | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
+
+| memory | what lies there                                                                      |
+|--------|--------------------------------------------------------------------------------------|
+| SMEM   | Q 64 x 576; K 64 x 576, two slots; P 64 x 64: tiles of 64 columns, 128 bytes wide    |
+| TMEM   | O 256 columns; S 32; of Q seven tiles of 32 columns, copied once                     |
+
+One thread multiplies, a warpgroup feeds; rows of e4m3 are converted by two, of a pair one for K and
+one for V.
 """
 
-from mlagen.dsl import schedule
+from mlagen.attention.latent.facts import Facts
+from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
+from mlagen.attention.latent.sm_100a.dequantised import Dequantised
+from mlagen.attention.latent.split_work import BLOCK_ROWS
+from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.fed import FedSparse
-from mlagen.families.mla_sparse.sm_100a.operations import Sparse
-from mlagen.schedules.shared.in_tensor_memory import in_tensor_memory
-from mlagen.schedules.shared.on_a_cta_pair import on_a_cta_pair
+from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
+from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
 
 
-@schedule(problem=MlaSparsePrefillConfig, target="sm_100a")
-def mla_sparse_prefill_sm100(k, s):
-    ctas = s.choice("ctas", *((2, 1) if k.num_heads > 64 else (1,)),
-                    comment="2: a CTA pair multiplies together, 64 heads in each")  # fmt: skip
-    operations = Sparse if k.rows == "bf16" or k.compute == "fp8" else FedSparse
-    if ctas == 2:
-        on_a_cta_pair(k, s, operations)
-    else:
-        in_tensor_memory(k, s, operations)
+def ptxas_13_0(k, ctas, several):
+    """What ptxas 13.0 needs so that nothing of a kernel which converts is kept in memory."""
+    return Budget(160, 112) if k.dequantised else Budget()
+
+
+VARIANTS = (
+    Variant(
+        "bf16", "bf16 rows, by cp.async",
+        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
+        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS),
+        serves=lambda k: k.rows == "bf16",
+    ),
+    Variant(
+        "qkv_fp8", "products of e4m3, rows by cp.async",
+        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
+        facts=lambda k, knobs: Facts(OF_E4M3, BLOCK_ROWS), serves=lambda k: k.compute == "fp8",
+    ),
+    Variant(
+        "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
+        table=lambda k, s: tensor_memory(k, s, Listed, Dequantised, ptxas_13_0),
+        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantised,
+    ),
+)  # fmt: skip
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="sm_100a", variants=VARIANTS)
+def mla_sparse_prefill_sm100(k, s, variant):
+    variant.table(k, s)

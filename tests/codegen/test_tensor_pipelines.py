@@ -18,9 +18,9 @@ from mlagen.targets.nvidia.codegen.derive import WAITS, looped
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 
-SHARED = Path(__file__).parents[2] / "schedules" / "shared"
-SCHEDULE = SHARED / "in_tensor_memory.py"
-TEMPLATES = SHARED.parents[1] / "templates" / "sm_100a"
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "schedules" / "tables" / "tensor_memory.py"
+TEMPLATES = ROOT / "templates" / "sm_100a"
 NAME = "mla_sparse_prefill_sm100"
 SOFTMAX, FEEDER, MATH = range(3)
 
@@ -36,11 +36,14 @@ def loops(made: Any) -> Any:
     return plan(made)[0]
 
 
-def changed(folder: Path, text: str) -> str:
-    """The schedule with another table, as a file of a user's."""
-    hands_on = (SHARED.parent / f"{NAME}.py").read_text()
+def changed(folder: Path, old: str, new: str) -> str:
+    """The kernel with another table, as a file of a user's."""
+    imported = "from mlagen.schedules.tables.tensor_memory "
+    kernel = (ROOT / f"schedules/{NAME}.py").read_text().replace(imported, "# ")
+    text = TABLE.read_text() + kernel
+    assert text.count(old) == 1
     path = folder / "changed.py"
-    path.write_text(text + hands_on.replace(f"from mlagen.schedules.shared.{SCHEDULE.stem} ", "# "))
+    path.write_text(text.replace(old, new))
     return f"{path}:{NAME}"
 
 
@@ -101,49 +104,51 @@ def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:
     assert names.index("keep_queries") < names.index("qk") and wait < names.index("qk")
 
 
-LOOP = (SHARED / "feeders.py").read_text().partition("def convert(")[2]
-LOOP = LOOP.partition('"""\n')[2].partition("\n\n")[0]  # that of a feeder which converts
 CONVERTED = [
-    ("(2, 160, 112)", "(1, 160, 112)", "of 4 warps"),
-    ("(2, 160, 112)", "(2, 168, 112)", "a block of 416 threads has 53248"),
-    ("        d.fetch(rows, i + 1)\n        d.look_up_for(rows, i + 2)\n",
-     "        d.look_up_for(rows, i + 2)\n        d.fetch(rows, i + 1)\n", "fetch"),
-    ("        copy(rows, i)\n        d.load_item_queries(feeder, i)\n"
-     "        d.fetch(rows, i + 1)\n",
-     "        d.fetch(rows, i + 1)\n        copy(rows, i)\n", "copy"),
-    ("        d.load_scales(i + 1)\n", "", "'load_scales' of role softmax is missing"),
-    ("        d.load_list(i + 1)\n", "        d.load_scales(i + 1)\n        d.load_list(i + 1)\n",
-     "load_scales"),
+    ('"warpgroups": threads // 128', '"warpgroups": 1', "of 4 warps"),
+    ("Budget(160, 112)", "Budget(168, 112)", "a block of 416 threads has 53248"),
+    ("                mla.storage.fetch(part, i + 1)\n"
+     "                mla.storage.look_up(part, i + 2)\n",
+     "                mla.storage.look_up(part, i + 2)\n"
+     "                mla.storage.fetch(part, i + 1)\n", "fetch"),
+    ("                copy(part, i)\n                mla.queries.load_item(role, i)\n"
+     "                mla.storage.fetch(part, i + 1)\n",
+     "                mla.storage.fetch(part, i + 1)\n                copy(part, i)\n", "copy"),
+    ("        mla.rows.load_scales(i + 1)\n", "",
+     "'load_scales' of role softmax is missing"),
+    ("        mla.rows.load_list(i + 1)\n",
+     "        mla.rows.load_scales(i + 1)\n        mla.rows.load_list(i + 1)\n", "load_scales"),
 ]  # fmt: skip
 REFUSED = [
-    ("        acquire(weights, i)\n        d.rescale(i)\n",
-     "        d.rescale(i)\n        acquire(weights, i)\n", "uses O of tile 1 before it is full"),
-    ("        d.rescale(i)\n        copy(weights, i)\n",
-     "        copy(weights, i)\n        d.rescale(i)\n", "rescale"),
+    ("        acquire(weights, i)\n        mla.softmax.rescale(i)\n",
+     "        mla.softmax.rescale(i)\n        acquire(weights, i)\n",
+     "uses O of tile 1 before it is full"),
+    ("        mla.softmax.rescale(i)\n        copy(weights, i)\n",
+     "        copy(weights, i)\n        mla.softmax.rescale(i)\n", "rescale"),
     ("        acquire(weights, i)\n", "        acquire(weights, i)\n        acquire(weights, i)\n",
      "is waited for 2 times"),
-    ("        d.rescale(i)\n", "        acquire(weights, i - 1)\n        d.rescale(i)\n",
-     "is waited for 2 times"),
-    ('s.role("feeder", warpgroups=feeders,', 's.role("feeder", warpgroups=2,', "of 8 warps"),
-    ("        d.qk(i)\n", "", "'qk' of role math is missing"),
+    ("        mla.softmax.rescale(i)\n",
+     "        acquire(weights, i - 1)\n        mla.softmax.rescale(i)\n", "is waited for 2 times"),
+    ('"warpgroups": threads // 128', '"warpgroups": 2', "of 8 warps"),
+    ("        mla.products.qk(i)\n", "", "'qk' of role math is missing"),
     ("        release(weights, i - 1)\n", "", "is missing in the tile loop"),
     ('s.columns("S", 32, slots=1)', 's.columns("S", 64, slots=1)', "224 columns on top of 320"),
     ('s.columns("S", 32, slots=1)', 's.columns("S", 32, slots=0)', "a ring has 1 or more"),
-    ('"scores", S, producer', '"scores", S, K[0], producer', "K0 in SMEM, S in TMEM"),
+    ('"scores", S, producer', '"scores", S, tile["K"][0], producer', "K0 in SMEM, S in TMEM"),
     ('s.region("Q", 32 * min(columns, 7),', 's.region("Q", 40,', "40 columns of TMEM for Q"),
-    ("        d.keep_queries(i)\n", "", "'keep_queries' of role math is missing"),
-    ("        d.keep_queries(i)\n        d.qk(i)\n", "        d.qk(i)\n        d.keep_queries(i)\n",
+    ("        mla.products.keep_queries(i)\n", "", "'keep_queries' of role math is missing"),
+    ("        mla.products.keep_queries(i)\n        mla.products.qk(i)\n",
+     "        mla.products.qk(i)\n        mla.products.keep_queries(i)\n",
      "uses Q before it is full"),
-    ("        d.load_scores(i)\n        release(scores, i)\n",
-     "        release(scores, i)\n        d.load_scores(i)\n", "the slot of 'scores' was released"),
+    ("        mla.softmax.load_scores(i)\n        release(scores, i)\n",
+     "        release(scores, i)\n        mla.softmax.load_scores(i)\n",
+     "the slot of 'scores' was released"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "says"), REFUSED)
 def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> None:
-    text = SCHEDULE.read_text()
-    assert text.count(old) == 1
-    path = changed(tmp_path, text.replace(old, new))
+    path = changed(tmp_path, old, new)
     assert run(["build", path, "--set", "num_heads=64", "-o", str(tmp_path / "out")]) != 0
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
@@ -153,12 +158,6 @@ def test_refused(old: str, new: str, says: str, tmp_path: Path, capsys: Any) -> 
 def test_refused_where_rows_are_converted(
     old: str, new: str, says: str, tmp_path: Path, capsys: Any
 ) -> None:
-    text = SCHEDULE.read_text()
-    other = "        fetch(d, feeder, keys)\n"
-    text = text.replace(
-        f"        convert(d, feeder, keys)\n    else:\n{other}", f"        rows = keys\n{LOOP}"
-    )
-    assert text.count(old) == 1
-    path = changed(tmp_path, text.replace(old, new))
+    path = changed(tmp_path, old, new)
     assert run(["build", path, "--set", "num_heads=64", "--set", "rows=e4m3_row"]) != 0
     assert says in " ".join(capsys.readouterr().err.split())

@@ -37,12 +37,10 @@ PUBLIC = {
 # Tables: a schedule, and the instructions of a target. They read in one piece.
 TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
-    "schedules/mla_decode_sm100.py: mla_decode_sm100",
     "schedules/shared/two_halves.py: two_halves",
-    "schedules/shared/on_a_cta_pair.py: on_a_cta_pair",
-    "schedules/shared/pages_on_a_cta_pair.py: pages_on_a_cta_pair",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/shared/streamed_prefill.py: streamed_prefill",
+    "schedules/tables/tensor_memory.py: tensor_memory",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from sparse_calls import artifact as unassembled
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.sm_100a.in_tensor import products
+from mlagen.attention.latent.sm_100a.products import products
 from mlagen.codegen import build
 from mlagen.families.mla_decode.verification import UNSPLIT
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig

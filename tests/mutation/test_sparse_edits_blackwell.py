@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.sm_100a.in_tensor import products
+from mlagen.attention.latent.sm_100a.products import products
 from mlagen.codegen import build
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.ptxas import PtxasResult

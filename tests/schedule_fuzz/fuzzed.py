@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlagen.attention.latent.sm_100a.dequantised import Dequantised
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -19,8 +20,7 @@ from mlagen.families.mla_decode.sm_90a.operations import (
     few_rows_form,
     few_widened_form,
 )
-from mlagen.families.mla_decode.sm_100a.fed import FedDecode
-from mlagen.families.mla_decode.sm_100a.operations import Decode as PagedDecode
+from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -31,8 +31,8 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_keys,
     prefill_by_queries,
 )
-from mlagen.families.mla_sparse.sm_100a.fed import FedSparse
-from mlagen.families.mla_sparse.sm_100a.operations import Sparse
+from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
+from mlagen.schedules import mla_decode_sm100, mla_sparse_decode_sm100
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -97,8 +97,18 @@ def _shared(
 ) -> Case:
     """A table that several kernels have, or one of two that a kernel has."""
     path = ROOT / f"schedules/shared/{table}.py"
-    fields, target = config.to_fields(), "sm_100a" if "_sm100" in name else "sm_90a"
-    return Case(name, target, path, table, fields, calls, solves=type(config), given=given, **more)
+    more |= {"solves": type(config), "given": given}
+    return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
+
+
+def _tensor_memory(
+    name: str, config: Any, rows: type, storage: type, *calls: Call, **more: Any
+) -> Case:
+    """The table of sm_100a: of these rows, as they are stored."""
+    kernel = mla_decode_sm100 if rows is Paged else mla_sparse_decode_sm100
+    more |= {"solves": type(config), "given": (rows, storage, kernel.ptxas_13_0)}
+    path = ROOT / "schedules/tables/tensor_memory.py"
+    return Case(name, "sm_100a", path, "tensor_memory", config.to_fields(), calls, **more)
 
 
 def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
@@ -321,32 +331,33 @@ CASES: tuple[Case, ...] = (
             share=0.6),
     _gemm("gemm_bf16_sm100", "gemm_bf16_sm100",
           *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384)), share=0.6),
-    _shipped("mla_decode_sm100", "mla_decode_sm100", {"num_heads": 16},
-             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
-             Call({"lengths": (449,), "split_keys": 256}, "late_max")),
-    _shipped("mla_decode_sm100 rows", "mla_decode_sm100",
-             {"num_heads": 8, "page_size": 1, "q_len": 2},
-             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shipped("mla_decode_sm100 fed", "mla_decode_sm100",
-             {"num_heads": 8, "page_size": 16, "dtype": "fp8_e4m3",
-              "cache_dtype": "fp8_rope_aware"},
-             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
-    _shipped("mla_decode_sm100 fp8", "mla_decode_sm100",
-             {"num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "compute": "fp8"},
-             Call({"lengths": (0, 1, 65, 200, 449)}, "realistic"), share=0.3),
-    _shared("mla_decode_sm100 pair", "pages_on_a_cta_pair", MlaDecodeConfig(72), (PagedDecode,),
-            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
-            Call({"lengths": (449,), "split_keys": 256}, "late_max")),
-    _shared("mla_decode_sm100 pair fed", "pages_on_a_cta_pair",
-            MlaDecodeConfig(72, page_size=16, dtype="fp8_e4m3", cache_dtype="fp8_rope_aware"),
-            (FedDecode,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
-    _shipped("mla_decode_sm100 items", "mla_decode_sm100", {"num_heads": 16},
-             Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
-             knobs={"persistent": 1}, share=0.4),
-    _shared("mla_decode_sm100 items of a pair", "pages_on_a_cta_pair", MlaDecodeConfig(72),
-            (PagedDecode,),
-            Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
-            knobs={"persistent": 1}, share=0.4),
+    _tensor_memory("mla_decode_sm100", MlaDecodeConfig(16), Paged, Boxes,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+                   Call({"lengths": (449,), "split_keys": 256}, "late_max")),
+    _tensor_memory("mla_decode_sm100 rows", MlaDecodeConfig(8, page_size=1, q_len=2),
+                   Paged, Boxes, Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+                   share=0.6),
+    _tensor_memory("mla_decode_sm100 fed",
+                   MlaDecodeConfig(8, page_size=16, **FP8, cache_dtype="fp8_rope_aware"),
+                   Paged, Dequantised,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
+    _tensor_memory("mla_decode_sm100 fp8",
+                   MlaDecodeConfig(16, **FP8, cache_dtype="fp8_e4m3", compute="fp8"),
+                   Paged, Boxes, Call({"lengths": (0, 1, 65, 200, 449)}, "realistic"),
+                   share=0.3),
+    _tensor_memory("mla_decode_sm100 pair", MlaDecodeConfig(72), Paged, Boxes,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+                   Call({"lengths": (449,), "split_keys": 256}, "late_max")),
+    _tensor_memory("mla_decode_sm100 pair fed",
+                   MlaDecodeConfig(72, page_size=16, **FP8, cache_dtype="fp8_rope_aware"),
+                   Paged, Dequantised,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
+    _tensor_memory("mla_decode_sm100 items", MlaDecodeConfig(16), Paged, Boxes,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
+                   knobs={"persistent": 1}, share=0.4),
+    _tensor_memory("mla_decode_sm100 items of a pair", MlaDecodeConfig(72), Paged, Boxes,
+                   Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
+                   knobs={"persistent": 1}, share=0.4),
     _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
@@ -354,35 +365,35 @@ CASES: tuple[Case, ...] = (
             (None, prefill_by_queries, True, (2, 1)), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
             (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
-    _shared("mla_sparse_prefill_sm100 block", "in_tensor_memory", MlaSparsePrefillConfig(40),
-            (Sparse,), *SPARSE_PREFILL),
-    _shared("mla_sparse_prefill_sm100 pair", "on_a_cta_pair", MlaSparsePrefillConfig(72),
-            (Sparse,), *SPARSE_PREFILL),
-    _shared("mla_sparse_prefill_sm100 block v32", "in_tensor_memory",
-            MlaSparsePrefillConfig(40, rows="v32"), (FedSparse,), *SPARSE_PREFILL, share=0.5),
-    _shared("mla_sparse_prefill_sm100 pair e4m3", "on_a_cta_pair",
-            MlaSparsePrefillConfig(72, rows="e4m3_row", dtype="fp8_e4m3"), (FedSparse,),
-            *SPARSE_PREFILL, share=0.5),
-    _shared("mla_sparse_prefill_sm100 block fp8", "in_tensor_memory",
-            MlaSparsePrefillConfig(40, rows="e4m3_row", dtype="fp8_e4m3", compute="fp8"),
-            (Sparse,), *SPARSE_PREFILL, share=0.5),
-    _shared("mla_sparse_prefill_sm100 pair fp8", "on_a_cta_pair",
-            MlaSparsePrefillConfig(72, rows="e4m3", dtype="fp8_e4m3", compute="fp8"),
-            (Sparse,), *SPARSE_PREFILL, share=0.5),
-    _shared("mla_sparse_decode_sm100 block", "in_tensor_memory",
-            MlaSparseDecodeConfig(40, extra=True, causal=True), (Sparse,), *SPARSE_EXTRA,
-            SPARSE_WIDE[1], share=0.5),
-    _shared("mla_sparse_decode_sm100 pair", "on_a_cta_pair",
-            MlaSparseDecodeConfig(72, extra=True, causal=True), (Sparse,), *SPARSE_EXTRA,
-            SPARSE_WIDE[1], share=0.5),
-    _shared("mla_sparse_decode_sm100 block v32", "in_tensor_memory",
-            MlaSparseDecodeConfig(40, rows="v32"), (FedSparse,), *SPARSE_WIDE, share=0.3),
-    _shared("mla_sparse_decode_sm100 pair model1", "on_a_cta_pair",
-            MlaSparseDecodeConfig(72, rows="model1", d_qk=512, extra=True), (FedSparse,),
-            *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
-    _shared("mla_sparse_decode_sm100 pair fp8", "on_a_cta_pair",
-            MlaSparseDecodeConfig(72, rows="e4m3_row", dtype="fp8_e4m3", compute="fp8"), (Sparse,),
-            *SPARSE_WIDE, share=0.3),
+    _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
+                   Listed, Gathered, *SPARSE_PREFILL),
+    _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
+                   Listed, Gathered, *SPARSE_PREFILL),
+    _tensor_memory("mla_sparse_prefill_sm100 block v32", MlaSparsePrefillConfig(40, rows="v32"),
+                   Listed, Dequantised, *SPARSE_PREFILL, share=0.5),
+    _tensor_memory("mla_sparse_prefill_sm100 pair e4m3",
+                   MlaSparsePrefillConfig(72, rows="e4m3_row", **FP8),
+                   Listed, Dequantised, *SPARSE_PREFILL, share=0.5),
+    _tensor_memory("mla_sparse_prefill_sm100 block fp8",
+                   MlaSparsePrefillConfig(40, rows="e4m3_row", **FP8, compute="fp8"),
+                   Listed, Gathered, *SPARSE_PREFILL, share=0.5),
+    _tensor_memory("mla_sparse_prefill_sm100 pair fp8",
+                   MlaSparsePrefillConfig(72, rows="e4m3", **FP8, compute="fp8"),
+                   Listed, Gathered, *SPARSE_PREFILL, share=0.5),
+    _tensor_memory("mla_sparse_decode_sm100 block",
+                   MlaSparseDecodeConfig(40, extra=True, causal=True), Listed, Gathered,
+                   *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.5),
+    _tensor_memory("mla_sparse_decode_sm100 pair",
+                   MlaSparseDecodeConfig(72, extra=True, causal=True), Listed, Gathered,
+                   *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.5),
+    _tensor_memory("mla_sparse_decode_sm100 block v32", MlaSparseDecodeConfig(40, rows="v32"),
+                   Listed, Dequantised, *SPARSE_WIDE, share=0.3),
+    _tensor_memory("mla_sparse_decode_sm100 pair model1",
+                   MlaSparseDecodeConfig(72, rows="model1", d_qk=512, extra=True),
+                   Listed, Dequantised, *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
+    _tensor_memory("mla_sparse_decode_sm100 pair fp8",
+                   MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),
+                   Listed, Gathered, *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
             share=0.4),

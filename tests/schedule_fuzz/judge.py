@@ -43,6 +43,7 @@ FIXED = (
     "n_tile",
     "rows",
     "variant",
+    "ctas",
     "keys_from",
 )
 EXHAUSTED = 5  # draws for each edit that is wanted

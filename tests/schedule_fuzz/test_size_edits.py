@@ -48,9 +48,9 @@ LESS: list[tuple[str, dict[str, Any], str, str, str]] = [
      "columns 'S' has 16 columns, operations touch exactly 32"),
     ("mla_decode_sm100", {}, "s.region('O', k.d_v // 2,", "s.region('O', k.d_v // 4,",
      "region 'O' has 128 columns, operations touch exactly 256"),
-    ("mla_decode_sm100", {}, "rows=64,", "rows=32 if name == 'Q' else 64,",
+    ("mla_decode_sm100", {}, "rows=lines,", "rows=32 if name == 'Q' else lines,",
      "tile 'Q0' has 32 rows, operations touch exactly 64"),
-    ("mla_decode_sm100", {}, "rows=64,", "rows=32 if name == 'P' else 64,",
+    ("mla_decode_sm100", {}, "rows=lines,", "rows=32 if name == 'P' else lines,",
      "tile 'P0' has 32 rows, operations touch exactly 64"),
     ("mla_decode_sm100", {}, "s.named('p', '.b32', 8 * k.product_bytes", "s.named('p', '.b32', 8",
      "the block 'p' has 8 registers, operations touch exactly 16"),
@@ -96,7 +96,7 @@ def test_less_is_refused_by_its_line(
     ("name", "old", "new"),
     [
         (FEW, "s.smem.room('of warps', 4 * 4 * rows)", "s.smem.room('of warps', 8 * 4 * rows)"),
-        ("mla_decode_sm100", "16 if narrow else 32", "64"),
+        ("mla_decode_sm100", "budget.o,", "64,"),
         ("mla_decode_merge_sm90", "splits, columns = (4,", "splits, columns = (2,"),
     ],
 )
@@ -112,7 +112,7 @@ UNSTATED: list[tuple[str, str, str, str]] = [
      "touches columns 256 to 287 of tensor memory, 'S' has 256 to 271"),
     ("mla_decode_sm100", "s.region('O', k.d_v // 2,", "s.region('O', k.d_v // 4,",
      "touches columns 128 to 255 of tensor memory, and is of 'O' (0 to 127)"),
-    ("mla_decode_sm100", "rows=64,", "rows=32 if name == 'P' else 64,",
+    ("mla_decode_sm100", "rows=lines,", "rows=32 if name == 'P' else lines,",
      "reads 64 rows of 'P0' through a matrix descriptor, of which 32 lie behind its end"),
     (FEW, "('q', 'Q', rows, 1)", "('q', 'Q', rows // 2, 1)",
      "reads 16 rows of 'Q0' through a matrix descriptor, of which 8 lie behind its end"),
@@ -146,7 +146,7 @@ def test_sums_over_columns_of_q_are_seen_by_the_sanitizer(tmp_path: Path) -> Non
     """With 16 columns for S its sums lie over Q's first ones. Products and copies are done in
     order, so nothing races; but one of them has its D over its own A."""
     edit = ("mla_decode_sm100", {}, "s.columns('S', 32,", "s.columns('S', 16,")
-    operations = "mlagen.attention.latent.sm_100a.in_tensor"
+    operations = "mlagen.attention.latent.sm_100a.softmax"
     # What printed lines say would refuse it, too.
     lines = "mlagen.targets.nvidia.codegen.build.check_extents"
     with (

@@ -13,28 +13,24 @@ from mlagen.attention.latent.order import (
     BY_WIDE_WAVES_64,
     E4M3_BY_WAVES,
     KEYS_AS_F16,
-    OF_E4M3,
     SCORES_OF_F16,
-    SELDOM_MOVED,
     Order,
 )
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 
 # Few query rows on Hopper over these caches, whose keys become what products are of in registers.
 FROM_REGISTERS = {"fp8_e4m3": KEYS_AS_F16, "fp8_rope_aware": SCORES_OF_F16}
 WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 
 
-def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts:
-    """Of a kernel for `target`; fields and knobs by name."""
+def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts | None:
+    """Of a kernel for `target`; fields and knobs by name. None: a schedule for it has variants, or
+    is not ours."""
+    if target != "gfx950":
+        return None
     items: Items = "aiter" if knobs.get("arguments") == "aiter" else "one"
     if items == "one" and knobs.get("persistent"):
         items = "several"
     fp8 = problem.get("compute") == "fp8"
-    if target == "sm_100a":
-        ctas = int(knobs.get("ctas", 1))
-        order = OF_E4M3 if fp8 else SELDOM_MOVED
-        return Facts(order, ctas * BLOCK_ROWS, ctas, items=items)
     wide = knobs["rows"] == 32
     order = E4M3_BY_WAVES if fp8 else _by_waves(wide, problem["cache_dtype"] != "bf16")
     return Facts(order, WAVES * int(knobs["rows"]), items=items)

@@ -171,13 +171,13 @@ class MlaDecodeConfig(Fields):
                 "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
 
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
         """Of a kernel for it whose schedule has no variants."""
         return facts_for(target, asdict(self), knobs)
 
-    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
+    def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
-        return roundings(facts.order)
+        return roundings(facts.order) if facts else ()
 
     @classmethod
     def example(cls) -> MlaDecodeConfig:
@@ -200,6 +200,16 @@ class MlaDecodeConfig(Fields):
     def rope_aware_queries(self) -> bool:
         """Whether queries are stored as rope-aware rows, those of a token with one scale."""
         return self.dtype == ROPE_AWARE
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether products take queries as they are stored."""
+        return self.compute == "fp8" or self.dtype == "bf16"
+
+    @property
+    def dequantised(self) -> bool:
+        """Whether bf16 is made of the cache's rows."""
+        return self.compute == "bf16" and self.cache_dtype != "bf16"
 
     @property
     def product_bytes(self) -> int:

@@ -38,12 +38,18 @@ class Products:
     """What products are of, of problems that say it by `dtype` and `compute`."""
 
     dtype: str
+    rows: str
     compute: str
 
     @property
     def as_stored(self) -> bool:
         """Whether products take queries as they are stored."""
         return self.compute == "fp8" or self.dtype == "bf16"
+
+    @property
+    def dequantised(self) -> bool:
+        """Whether bf16 is made of the caches' rows."""
+        return self.compute == "bf16" and self.rows != "bf16"
 
     @property
     def product_bytes(self) -> int:

@@ -88,11 +88,11 @@ class MlaSparseDecodeConfig(Products, Fields):
         """Extents between batch and topk of the lists: one a token, or one a sequence."""
         return () if self.shared_list else (self.q_len,)
 
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
         """Of a kernel for it whose schedule has no variants."""
         return facts_for(target, asdict(self), knobs)
 
-    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
+    def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
         return roundings_for(asdict(self), facts)
 

@@ -13,10 +13,8 @@ from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WIDE_WAVES,
     KEYS_AS_ROWS,
-    OF_E4M3,
     SEESAW,
     SEESAW_OF_GRAINS,
-    SELDOM_MOVED,
     Order,
     keys_in_registers,
 )
@@ -26,9 +24,11 @@ from mlagen.families.mla_sparse.rows import row_format
 WAVES = 4  # of a workgroup on gfx950, each with rows of its own
 
 
-def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts:
+def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts | None:
     """Of a kernel for `target`; fields and knobs by name. Blocks of decode on Hopper with keys as
-    rows put parts together."""
+    rows put parts together. None: a schedule for it has variants, or is not ours."""
+    if target == "sm_100a":
+        return None
     order = _order_for(target, problem, knobs)
     few = bool(knobs.get("keys_as_rows"))
     rows = WAVES * int(knobs["rows"]) if target == "gfx950" else BLOCK_ROWS
@@ -43,14 +43,14 @@ def _order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]
     if knobs.get("keys_from") == "registers":
         block = row_format(problem["rows"], problem["d_qk"]).block
         return keys_in_registers(problem["d_qk"], block if sums else 0)
-    if target == "sm_100a":  # one thread issues all products
-        return OF_E4M3 if problem.get("compute") == "fp8" else SELDOM_MOVED
     if knobs.get("keys_as_rows"):
         return KEYS_AS_ROWS
     return SEESAW_OF_GRAINS if knobs.get("scales") == "grains" else SEESAW
 
 
-def roundings_for(problem: Mapping[str, Any], facts: Facts) -> tuple[Rounding, ...]:
+def roundings_for(problem: Mapping[str, Any], facts: Facts | None) -> tuple[Rounding, ...]:
     """What such a kernel rounds, but for what all kernels do: O to bf16, and sums in fp32."""
+    if facts is None:
+        return ()
     row = row_format(problem["rows"], problem["d_qk"])
     return roundings(facts.order, blocks=row.block > 0, exact_blocks=row.paged_scales)

@@ -65,11 +65,11 @@ class MlaSparsePrefillConfig(Products, Fields):
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
 
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts:
+    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
         """Of a kernel for it whose schedule has no variants."""
         return facts_for(target, asdict(self), knobs)
 
-    def roundings(self, facts: Facts) -> tuple[Rounding, ...]:
+    def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
         return roundings_for(asdict(self), facts)
 

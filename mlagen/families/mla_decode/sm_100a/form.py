@@ -12,16 +12,6 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm100"
 
 
-def as_stored(k: MlaDecodeConfig) -> bool:
-    """Whether products take queries as they are stored."""
-    return k.compute == "fp8" or k.dtype == "bf16"
-
-
-def converted(k: MlaDecodeConfig) -> bool:
-    """Whether bf16 is made of the cache's rows."""
-    return k.compute == "bf16" and k.cache_dtype != "bf16"
-
-
 def box_columns(k: MlaDecodeConfig) -> int:
     """Columns that TMA fetches with one box, 128 bytes."""
     return COLUMNS * 2 // k.product_bytes
@@ -34,15 +24,10 @@ def box_rows(k: MlaDecodeConfig, ctas: int = 1) -> int:
     return min(k.page_size, TILE // ctas)
 
 
-def on_a_pair(k: MlaDecodeConfig) -> bool:
-    """Whether more query rows share keys than one block has."""
-    return k.num_kv_heads == 1 and k.num_heads * k.q_len > ROWS
-
-
 def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, str], ...]:
     """The arguments of the cache."""
     scale = (("kv_scale", "f32", "value"),) if k.cache_dtype == "fp8_e4m3" else ()
-    if converted(k):
+    if k.dequantised:
         return (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
@@ -74,7 +59,7 @@ def signature(
     [blocks * page]; `q_scales`: of such queries, fp32 [tokens].
     """
     queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, box_columns(k), ROWS)
-    if not as_stored(k):
+    if not k.as_stored:
         queries = f"pointer:{k.q_element}@{VECTOR}"
     return Signature(
         pack(
