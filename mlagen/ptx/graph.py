@@ -107,6 +107,25 @@ class Graph:
         """Nodes between a branch and its immediate post-dominator."""
         return frozenset(self._reached(self.successors[branch], self.post_dominator[branch]))
 
+    def region(self, start: int, stop: int) -> frozenset[int]:
+        """Nodes on paths from `start` to `stop` or the end, without these two ends."""
+        return frozenset(self._reached([start], stop))
+
+    def used_from(self, start: int, register: str) -> bool:
+        """Whether some path from `start` reads a register before it writes it."""
+        seen: set[int] = set()
+        work = [start]
+        while work:
+            node = work.pop()
+            if node in seen or node == self.end:
+                continue
+            seen.add(node)
+            if register in self.reads[node]:
+                return True
+            if register not in self.writes[node] or self.instructions[node].guard:
+                work.extend(self.successors[node])
+        return False
+
     def comes_back(self, branch: int, start: int) -> bool:
         """Whether a path from `start` meets `branch` again before its post-dominator."""
         return branch in self._reached([start], self.post_dominator[branch])

@@ -6,9 +6,10 @@ import numpy as np
 
 from mlagen.audit.ptx import bulk, flow, operands, phases
 from mlagen.audit.ptx.agent import LANES, Agent, thread_set
+from mlagen.audit.ptx.arithmetic import wrap
 from mlagen.audit.ptx.barriers import Copy
 from mlagen.audit.ptx.program import WINDOW_BITS
-from mlagen.audit.ptx.shared import CELL, Cells, Event
+from mlagen.audit.ptx.shared import CELL, Cells, Event, Stored
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import (
     UNKNOWN,
@@ -17,10 +18,12 @@ from mlagen.audit.ptx.values import (
     Value,
     expanded,
     is_number,
+    plain,
     take,
     term,
 )
 from mlagen.ptx import Instruction, Kind, Memory, Operand, Vector
+from mlagen.ptx.types import bits_of
 
 _ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
 
@@ -85,7 +88,10 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is None:
         return
-    _loaded(state, agent, instruction, found)
+    if instruction.name == "ld" and state.program.steering.intersection(
+        state.program.graph.writes[instruction.index]
+    ):
+        _loaded(state, agent, instruction, found, _starts(state, agent, memory, lanes))
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
     state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
     flow.read(state, agent, event, found.cells)
@@ -102,57 +108,103 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         return
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is not None:
-        event = _write(state, agent, instruction, found, instruction.name)
+        value = _same_in_all(state, agent, instruction)
+        event = _write(state, agent, instruction, found, instruction.name, value)
         agent.did(event, False)
         _hold(state, agent, instruction, found, event, lanes)
 
 
+def _same_in_all(state: State, agent: Agent, instruction: Instruction) -> tuple[int, ...] | None:
+    """What all threads of a store store; None where they differ, or nothing is known."""
+    values = [
+        plain(operands.value(state, agent, each))
+        for each in _each_of(state, instruction, instruction.operands[1])[0]
+    ]
+    return tuple(values) if all(isinstance(value, int) for value in values) else None  # type: ignore[arg-type]
+
+
 def _each_of(
     state: State, instruction: Instruction, operand: Operand
-) -> tuple[tuple[str, ...], int]:
-    """The registers of an access, and the bytes of each."""
-    names = operand.items if isinstance(operand, Vector) else (operand,)
-    return tuple(map(str, names)), state.program.widths[instruction.index] // max(len(names), 1)
+) -> tuple[tuple[Operand, ...], int]:
+    """The registers and numbers of an access, and the bytes of each."""
+    each = operand.items if isinstance(operand, Vector) else (operand,)
+    return tuple(each), state.program.widths[instruction.index] // max(len(each), 1)
 
 
 def _hold(
     state: State, agent: Agent, instruction: Instruction, found: Cells, event: Event, lanes: Lanes
 ) -> None:
     """Keeps what a store wrote, where it may steer whoever loads it."""
-    names, size = _each_of(state, instruction, instruction.operands[1])
-    if instruction.name != "st" or size < CELL or not state.program.holds.intersection(names):
+    given, size = _each_of(state, instruction, instruction.operands[1])
+    if instruction.name != "st" or size < CELL or state.program.holds.isdisjoint(given):
         return
     cells = found.cells.reshape(len(lanes), -1)[:, :: size // CELL]
-    for at, name in enumerate(names):
-        each = expanded(take(operands.value(state, agent, name), lanes), len(lanes))
+    for at, operand in enumerate(given):
+        each = expanded(take(operands.value(state, agent, operand), lanes), len(lanes))
         for cell, value in zip(cells[:, at].tolist(), each, strict=True):
-            state.memory.held[cell * CELL] = (event.number, value)
+            state.memory.held[cell * CELL] = Stored(event.number, value, size)
 
 
-def _loaded(state: State, agent: Agent, instruction: Instruction, found: Cells) -> None:
-    """What a load of one place reads: the value that was stored there, or else a name for what
-    whoever reads it before the next write reads as well."""
-    wanted = state.program.steering.intersection(state.program.graph.writes[instruction.index])
-    if not wanted or instruction.name != "ld":
-        return
-    names, size = _each_of(state, instruction, instruction.operands[0])
-    each = -(-state.program.widths[instruction.index] // CELL)
-    if size < CELL or not (found.cells[:each] == found.cells.reshape(-1, each)).all():
-        return
-    for at, name in enumerate(names):
-        cell = int(found.cells[at * (size // CELL)])
-        number = int(state.memory.writer[cell])
-        if number < 0 or name not in wanted:
+def _loaded(
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    found: Cells,
+    starts: Lanes,
+) -> None:
+    """What a load reads, of which each thread begins at one of `starts`: the values that were
+    stored there; of one place that holds none, a name for what whoever reads it before the next
+    write reads as well."""
+    given, size = _each_of(state, instruction, instruction.operands[0])
+    letter = bits_of(instruction.parts)[0]
+    for at, operand in enumerate(given):
+        if operand not in state.program.steering:
             continue
-        by, value = state.memory.held.get(cell * CELL, (-1, UNKNOWN))
-        if by != number or isinstance(value, Unknown):
-            line = state.events[number].instruction.line
-            value = term("stored", line, number, cell * CELL)
-        agent.registers[name] = value
+        places = starts + at * size
+        one = places[:1] if (places == places[0]).all() else places
+        values = [_held(state, place, size, letter) for place in one.tolist()]
+        if len(values) == 1:
+            number = int(state.memory.writer[int(one[0]) // CELL])
+            (value,) = values
+            if number >= 0 and size >= CELL and isinstance(value, Unknown):
+                line = state.events[number].instruction.line
+                value = term("stored", line, number, int(one[0]))
+            agent.registers[str(operand)] = value
+        elif len(starts) == len(agent.threads) and all(isinstance(v, int) for v in values):
+            agent.registers[str(operand)] = np.array(values, np.int64)
 
 
-def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:
+def _held(state: State, place: int, size: int, letter: str) -> Value:
+    """What was stored last at a place, or a part of it; UNKNOWN where that is not known."""
+    number = int(state.memory.writer[place // CELL])
+    for start in dict.fromkeys((place, place // CELL * CELL)):
+        stored = state.memory.held.get(start)
+        if number < 0 or stored is None or stored.number != number:
+            continue
+        if start == place and stored.size == size:
+            return stored.value  # type: ignore[no-any-return]
+        if isinstance(stored.value, int) and place + size <= start + stored.size:
+            return wrap(stored.value >> 8 * (place - start), letter, 8 * size)
+    return UNKNOWN
+
+
+def _starts(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> Lanes:
+    """The place at which each thread's access begins, whose addresses are known."""
+    address = operands.shared_address(state, agent, memory, lanes)
+    assert address is not None
+    return state.setting.place(operands.each(address, lanes))  # type: ignore[no-any-return]
+
+
+def _write(
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    found: Cells,
+    name: str,
+    value: tuple[int, ...] | None = None,
+) -> Event:
     event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
+    event.value = value
     state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
     flow.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
@@ -160,7 +212,7 @@ def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, n
     if state.program.widths[instruction.index] < CELL:
         # Neighbouring threads write parts of a cell.
         clashes = [clash for clash in clashes if clash.earlier.instruction is not instruction]
-    state.tell_clashes(agent, instruction, name, clashes)
+    state.tell_clashes(agent, instruction, name, clashes, value=value)
     return event
 
 

@@ -15,15 +15,18 @@ import numpy as np
 
 from mlagen.audit.ptx.loads import Loading
 from mlagen.audit.ptx.order import Copies, Sink
-from mlagen.audit.ptx.shared import Event, Knowledge
+from mlagen.audit.ptx.shared import Event, Knowledge, Release
 from mlagen.audit.ptx.values import (
     UNKNOWN,
+    Compare,
     Lanes,
     Linear,
+    Logic,
     Mixed,
     Value,
     expanded,
     is_number,
+    logic,
     mixed,
     plain,
     take,
@@ -182,10 +185,11 @@ class Agent:
             if seen:
                 sink.done_fenced[number] = sink.done_fenced.get(number, 0) | threads
 
-    def tells(self, instruction: Instruction) -> None:
-        """An instruction releases what these threads did: their loads may not have read."""
-        for event in self.loads.values():
-            event.released = event.released or instruction
+    def tells(self, instruction: Instruction, released: dict[int, Release]) -> None:
+        """An instruction releases what these threads did: their loads, which may not have read, are
+        noted in `released`."""
+        for number in self.loads.keys() - released.keys():
+            released[number] = Release(instruction, self.loading.holders(number))
 
     def pass_on(self, sink: Sink, threads: int) -> None:
         """Passes on what some of the threads know, and not what they did."""
@@ -345,9 +349,29 @@ def _merged(values: list[Value], sizes: list[int], order: Lanes) -> Value:
         return Linear(first.terms, constant)  # type: ignore[arg-type]
     if all(value is first for value in values):
         return first
+    if isinstance(first, (Compare, Logic)):
+        return _merged_predicate(values, sizes, order)
     if any(isinstance(value, (Linear, Mixed)) for value in values):
         each: list[Value] = []
         for value, size in zip(values, sizes, strict=True):
             each += expanded(value, size)
         return mixed([each[at] for at in order.tolist()])
     return UNKNOWN
+
+
+def _merged_predicate(values: list[Value], sizes: list[int], order: Lanes) -> Value:
+    """One predicate on unknowns that threads have computed before they parted."""
+    first = values[0]
+    if isinstance(first, Compare):
+        if not all(isinstance(value, Compare) and value.op == first.op for value in values):
+            return UNKNOWN
+        inner = _merged([value.value for value in values], sizes, order)  # type: ignore[union-attr]
+        return Compare(inner, first.op) if isinstance(inner, Linear) else UNKNOWN
+    assert isinstance(first, Logic)
+    if not all(
+        isinstance(value, Logic) and value.op == first.op and len(value.args) == len(first.args)
+        for value in values
+    ):
+        return UNKNOWN
+    args = zip(*(value.args for value in values), strict=True)  # type: ignore[union-attr]
+    return logic(first.op, *(_merged(list(each), sizes, order) for each in args))

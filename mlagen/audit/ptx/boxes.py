@@ -89,7 +89,10 @@ def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation]
         try:
             cta.run()
         except Stuck:
-            break
+            if cta.state.path.possible() and not _wants_more(program, setting, seen):
+                break
+            del seen.equations[before:]
+            continue
         asked = len(cta.state.path.taken)
         if not cta.state.path.possible():
             del seen.equations[before:]

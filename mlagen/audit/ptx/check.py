@@ -156,9 +156,6 @@ class _Audit:
         if self.module.target not in _MODELLED:
             self.notes.gap(f"target {self.module.target}: the rules are those of sm_90a")
         wellformed.check(self.entry)
-        if any(instruction.name == "brx" for instruction in self.entry.instructions):
-            self.notes.unfollow("it has an indirect branch (brx.idx)")
-            return self._told()
         program = self.program = EntryProgram(self.entry)
         setting = self._setting(program)
         self.threads = setting.threads

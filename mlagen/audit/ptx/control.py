@@ -24,7 +24,10 @@ from mlagen.audit.ptx.values import (
     Value,
     add,
     compare,
+    comparisons,
     expanded,
+    from_memory,
+    is_bare,
     is_number,
     key_of,
     key_of_predicate,
@@ -39,6 +42,7 @@ from mlagen.ptx.types import bits_of
 # Not modelled as arithmetic: their results are data.
 _GIVES = ("atom", "ld")
 _WORD = 4  # bytes
+_BOTH = 2  # ends of a range
 _DATA = frozenset(("atom", "call", "createpolicy", "activemask", "isspacep"))
 
 
@@ -221,7 +225,7 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     if instruction.guard is None:
         agent.pc = instruction.target
         return
-    value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
+    asked = value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
         quiet = state.program.quiet(instruction.index)
         leaving = state.program.leaving(instruction.guard.register, instruction.index)
@@ -243,7 +247,45 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         yes, no = split(state, agent, value != 0)
         yes.pc, no.pc = instruction.target, instruction.index + 1
         return
+    if isinstance(asked, (Compare, Logic)) and not state.path.empty:
+        state.path.empty = _empties(state, instruction, asked, bool(value))
     agent.pc = instruction.target if value else instruction.index + 1
+
+
+def table(state: State, agent: Agent, instruction: Instruction) -> None:
+    """brx.idx: goes where the table's entry of its index says."""
+    index = plain(operands.value(state, agent, instruction.operands[0]))
+    if isinstance(index, (np.ndarray, Mixed)):
+        names = [None if isinstance(one, Unknown) else key_of(one)
+                 for one in expanded(index, len(agent.threads))]  # fmt: skip
+        split(state, agent, np.array([name == names[0] for name in names]))
+        return
+    last = len(instruction.targets) - 1
+    if isinstance(index, int):
+        if not 0 <= index <= last:
+            state.lose(instruction, f"index {index} of `{instruction.text}` is not in its table")
+        agent.pc = instruction.targets[min(max(index, 0), last)]
+        return
+    # One entry after the other, the last where it is none before.
+    asks = [compare(index, at, "eq") for at in range(last)]
+    if all(isinstance(one, Compare) and isinstance(one.value.constant, int) for one in asks):
+        taken = next((at for at, one in enumerate(asks) if operands.decide(state, one)), last)
+    else:
+        taken = operands.guess_one(state, agent, instruction, last)
+    agent.pc = instruction.targets[taken]
+
+
+def _empties(state: State, branch: Instruction, asked: Compare | Logic, taken: bool) -> bool:
+    """Whether a branch leads around a loop because of what a range in memory is: both its ends
+    are from there, or one is and more follows."""
+    if state.program.skips_work(branch.index) is not taken:
+        return False
+    ends = state.program.graph.post_dominator[branch.index] == state.program.graph.end
+    return any(
+        from_memory(one.value.terms) >= (_BOTH if ends else 1)
+        and (len(one.value.terms) >= _BOTH or not is_bare(one.value.terms[0][0]))
+        for one in comparisons(asked)
+    )
 
 
 def _settled(state: State, instruction: Instruction, predicate: Compare | Logic) -> Value:

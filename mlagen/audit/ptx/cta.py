@@ -36,6 +36,7 @@ from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
 
 MAX_STEPS = 200_000  # of a block, on one path; the longest seen takes 100 333
+_SOLVING = 50_000  # where only the boxes' bytes are looked for: a ring's rounds tell them
 
 # Warp-wide instructions: all lanes of the warp must come to the same one.
 _WARP_WIDE = {
@@ -56,6 +57,7 @@ _BY_THREAD = {Kind.ASYNC_COMMIT, Kind.ASYNC_WAIT, Kind.BULK_COMMIT, Kind.BULK_WA
 _MOVING: dict[Kind, Callable[[State, Agent, Instruction], None]] = {
     Kind.EXIT: ending.leave,
     Kind.TRAP: ending.leave,
+    Kind.TABLE_BRANCH: control.table,
     Kind.MBARRIER_WAIT: phases.wait,
     Kind.BARRIER: named.barrier,
     Kind.CLUSTER_ARRIVE: named.cluster_arrive,
@@ -171,7 +173,7 @@ class Cta:
     def _step(self, agent: Agent) -> None:
         state, program = self.state, self.state.program
         state.steps += 1
-        if state.steps > MAX_STEPS * state.setting.blocks:
+        if state.steps > (_SOLVING if state.setting.solve else MAX_STEPS) * state.setting.blocks:
             raise Stuck
         first, pc = agent.pc, program.next[agent.pc]
         kind = program.graph.kinds[pc] if pc < program.graph.end else None

@@ -59,13 +59,21 @@ def finish(state: State) -> None:
             if trace == longest:
                 continue
             at = longest[len(trace)] if len(trace) < len(longest) else longest[0]
+            alike = _counts(state, trace) == _counts(state, longest)
             state.tell(
                 "setmaxnreg-diverged",
                 None,
                 state.program.entry.instructions[at],
                 f"warp {warp} of the warpgroup does not execute this",
                 needs="the same setmaxnreg in all four warps",
+                lightly=alike,  # each warp's registers change alike, at another place
             )
+
+
+def _counts(state: State, trace: list[int]) -> list[tuple[str, object]]:
+    """What setmaxnreg instructions do, one after the other."""
+    found = [state.program.entry.instructions[at] for at in trace]
+    return [(one.opcode, one.operands[0]) for one in found]
 
 
 def _ended_before(state: State, known: dict[int, int]) -> None:
@@ -78,7 +86,8 @@ def _ended_before(state: State, known: dict[int, int]) -> None:
                 None,
                 event.instruction,
                 f"block {block} may have ended when {what} accesses its shared memory",
-                needs="barrier.cluster.arrive and .wait of all blocks before their end",
+                needs="barrier.cluster.arrive and .wait of all blocks before their end"
+                " (arrive.relaxed orders no access)",
             )
 
 

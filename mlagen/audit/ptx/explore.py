@@ -26,6 +26,11 @@ _MASK = (1 << 64) - 1
 # Nobody launches a kernel for nothing, and kernels need not end then.
 _HANGS = ("deadlock", "mbarrier-arrivals", "mbarrier-transaction")
 _EMPTY = "the kernel is launched with a parameter of 0"
+# Whoever writes a list of work writes none of nothing.
+_RANGE = (
+    "memory holds a range that is empty, its end at or before its begin (`mlagen emulate` with the"
+    " launch's data tells)"
+)
 
 
 @dataclass(slots=True)
@@ -227,6 +232,8 @@ class _Walk:
             hangs = any(f.rule in _HANGS and f.severity == ERROR for f in run.findings)
             empty = hangs and self._is_empty(path)
             for finding in run.findings:
+                if path.empty and finding.severity == ERROR:
+                    finding = finding.resting_on(_RANGE)
                 if empty and finding.rule in _HANGS and finding.severity == ERROR:
                     finding = finding.resting_on(_EMPTY)
                 self.notes.add(replace(finding, when=told(value)))

@@ -143,6 +143,10 @@ class Loading:
             self.held = {n: left for n, of in self.held.items() if (left := of & self.open)}
         return ended
 
+    def holders(self, number: int) -> frozenset[str]:
+        """The registers whose values come of a load."""
+        return frozenset(name for name, of in self.held.items() if number in of)
+
     def blur(self, reads: Set[str], writes: Set[str]) -> None:
         """Code that was not followed may have computed what it writes of what it reads."""
         of = frozenset().union(*(self.held.get(name, frozenset()) for name in reads))

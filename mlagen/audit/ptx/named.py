@@ -83,7 +83,7 @@ def _join(
     if not bar.arrived:
         bar.count, bar.first = count, instruction
     bar.arrived += LANES * len(agent.warps)
-    agent.tells(instruction)
+    agent.tells(instruction, state.released)
     agent.release(bar.sink)
     if "arrive" not in instruction.parts:
         agent.blocked = Blocked("bar", instruction, bar.number, bar.generation)

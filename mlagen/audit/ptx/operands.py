@@ -210,6 +210,19 @@ def known(state: State, predicate: Value) -> Value:
     return predicate
 
 
+def guess_one(state: State, agent: Agent, instruction: Instruction, last: int) -> int:
+    """Which of the entries 0 to `last` an indirect branch on data takes."""
+    state.gap(
+        f"line {instruction.line}: `{instruction.text}` depends on data; some entries of its table"
+        " were tried, all warps alike"
+    )
+    seen = agent.guesses.get(instruction.index, 0)
+    ways = (state.path.guess(instruction.index, seen + at, False) for at in range(last))
+    taken = next((at for at, way in enumerate(ways) if way), last)
+    agent.guesses[instruction.index] = seen + last
+    return taken
+
+
 def guess(state: State, agent: Agent, instruction: Instruction) -> bool:
     """Which way a branch on data goes."""
     state.gap(

@@ -68,6 +68,7 @@ class Path:
     partly_loaded: bool = False  # some lanes have data, and others not
     bounds: Mapping[Term, int] = field(default_factory=dict)  # of unknowns: what they do not reach
     witness: dict[Term, int] | None = None  # values that take this path, when last looked for
+    empty: bool = False  # it leads around a loop, as a range that memory tells is empty
     skipped: set[Term] = field(default_factory=set)  # branches that were not followed
     _asked: dict[Terms, int] = field(default_factory=dict)
     _data: dict[Term, dict[Terms, None]] = field(default_factory=dict)  # by where it comes from

@@ -10,7 +10,7 @@ from mlagen.audit.ptx.barriers import Mbarrier
 from mlagen.audit.ptx.lanes import all_of, split
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.program import WINDOW_BITS
-from mlagen.audit.ptx.shared import CELL, Cells
+from mlagen.audit.ptx.shared import CELL, Cells, numbers
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Value, plain
 from mlagen.ptx import Instruction, Kind, Memory, Operand
@@ -165,7 +165,7 @@ def _arrivals(
     """`number` arrivals; those beyond a phase's count go to the next one."""
     event = state.event(instruction, _ARRIVAL, threads)
     if pass_on:
-        agent.tells(instruction)
+        agent.tells(instruction, state.released)
         agent.release(bar.sink, threads)
         agent.did(event, True)
         state.accesses(agent, event, bar.address >> WINDOW_BITS, "the arrival")
@@ -210,7 +210,7 @@ def _ordered(
     # One instruction of a warp arrives at the mbarriers of several blocks: nobody has seen that it
     # does so with time between, though nothing but that tells of one by the other.
     nearly = bool(others) and all(
-        event.together & knows.over for event in state.events if unknown >> event.number & 1
+        state.events[number].together & knows.over for number in numbers(unknown)
     )
     state.tell(
         "mbarrier-order",

@@ -121,6 +121,7 @@ class EntryProgram:
         self.handlers: tuple[Handlers, ...] = ()  # of each instruction (`cta`)
         self.straight: dict[int, Straight] = {}
         self._quiet: dict[int, bool] = {}
+        self._skips: dict[int, bool | None] = {}
         self._leaving: dict[tuple[str, int], bool | None] = {}
         self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
@@ -224,6 +225,28 @@ class EntryProgram:
                     found.add(stays is not branch.guard.negated)
             self._leaving[key] = found.pop() if len(found) == 1 else None
         return self._leaving[key]
+
+    def skips_work(self, branch: int) -> bool | None:
+        """Whether taking a branch leads around a loop that others see something of (True), or not
+        taking it does (False); None for neither, or both."""
+        if branch not in self._skips:
+            graph, target = self.graph, self.entry.instructions[branch].target
+            meet = graph.post_dominator[branch]
+            way = {taken: self._works(graph.region(at, meet))
+                   for taken, at in ((True, target), (False, branch + 1))}  # fmt: skip
+            alone = way[True] is not way[False] and not graph.comes_back(branch, branch + 1)
+            self._skips[branch] = way[False] if alone else None
+        return self._skips[branch]
+
+    def _works(self, region: frozenset[int]) -> bool:
+        """Whether a loop is in a region, other than one that waits for an mbarrier."""
+        shown = PROTOCOL - {Kind.MBARRIER_WAIT}
+        return any(
+            self.graph.kinds[i] in shown
+            for edge in self.graph.back_edges
+            if region.issuperset(edge)
+            for i in self.graph.loop(edge)
+        )
 
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""

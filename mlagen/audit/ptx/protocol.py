@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlagen.ptx import Graph, Kind
+from mlagen.ptx import Graph, Kind, Vector
 from mlagen.ptx.effects import names_in
 
 _NO_TYPES: Mapping[str, str] = {}
@@ -15,10 +15,10 @@ PROTOCOL = frozenset(Kind) - {Kind.PLAIN, Kind.BRANCH, Kind.COLLECTIVE}
 
 def relevant(
     graph: Graph, types: Mapping[str, str] = _NO_TYPES
-) -> tuple[frozenset[str], frozenset[str]]:
+) -> tuple[frozenset[str], frozenset[str | int]]:
     """Registers that reach an operand of the protocol or a branch's predicate (a slice that
-    ignores order), and those of them that stores keep for loads that steer. Everything else is
-    arithmetic of the kernel's own business. `types`: of registers."""
+    ignores order), and those of them, and numbers, that stores keep for loads that steer.
+    Everything else is arithmetic of the kernel's own business. `types`: of registers."""
     wanted: set[str] = set()
     producers: dict[str, list[int]] = {}
     for index, names in enumerate(graph.writes):
@@ -70,16 +70,17 @@ def relevant(
     if not steers:
         return frozenset(wanted), frozenset()
     floats = _floats(graph, types)
-    held = {
-        name
+    stored = [
+        graph.instructions[i].operands[1]
         for i, kind in enumerate(graph.kinds)
         if kind in (Kind.SHARED_STORE, Kind.GENERIC_STORE) and graph.instructions[i].name == "st"
-        for name in names_in(graph.instructions[i].operands[1])
-        if name not in floats
-    }
+    ]
+    held = {name for operand in stored for name in names_in(operand) if name not in floats}
     want(tuple(held))
     follow()
-    return frozenset(wanted), frozenset(held)
+    each = (operand.items if isinstance(operand, Vector) else (operand,) for operand in stored)
+    numbers = {number for operand in each for number in operand if isinstance(number, int)}
+    return frozenset(wanted), frozenset(held | numbers)
 
 
 def _floats(graph: Graph, types: Mapping[str, str]) -> set[str]:

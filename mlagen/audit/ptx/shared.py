@@ -8,6 +8,7 @@ asynchronous copy happens to land.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +31,12 @@ class Event:
     threads: int = 0
     generic: bool = False  # ordinary proxy: asynchronous accesses see it only after a fence
     by: int = 0  # the threads (a bit set) whose group an asynchronous copy is in
-    released: Instruction | None = None  # of a load: the first release before its value was used
     together: int = 0  # of an arrival: those (a set) of other lanes by the same instruction
     long_ago: bool = False  # of a load: its threads have waited for wgmma since
     # Of what is in a group: the wait that lacked least of it so far, and the one that covered it.
     weak: WeakWait | None = None
     waited: Instruction | None = None
+    value: tuple[int, ...] | None = None  # of a store: what all its threads store, where known
 
     @property
     def bit(self) -> int:
@@ -53,6 +54,15 @@ class Event:
         by such an access themselves: then something else lacks."""
         early = self.waited is not None and self.waited.index < access.index
         return None if early else self.weak
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The first release of what a load read before its value was used, and the registers whose
+    values came of it then."""
+
+    instruction: Instruction
+    held: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +86,15 @@ class Read:
     low: int
     high: int  # exclusive
     cells: Cells | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one thread stored at one place: the event, the value and its bytes."""
+
+    number: int
+    value: Any
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +131,8 @@ class SharedMemory:
     # By first cell, last cell and identity of the cells; a later read that knows of an earlier one
     # stands for both.
     reads: dict[_Key, list[Read]] = field(default_factory=dict)
-    # What steers and was stored, by its first byte: the event, and the value.
-    held: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    # What steers and was stored, by its first byte.
+    held: dict[int, Stored] = field(default_factory=dict)
 
     @staticmethod
     def of(size: int, events: list[Event]) -> SharedMemory:
@@ -260,6 +279,14 @@ class SharedMemory:
             else:
                 del self.reads[key]
         return found
+
+
+def numbers(events: int) -> Iterator[int]:
+    """The numbers of a set of events, ascending."""
+    while events:
+        lowest = events & -events
+        yield lowest.bit_length() - 1
+        events ^= lowest
 
 
 def _different(writers: Array) -> list[int]:

@@ -11,7 +11,7 @@ from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.paths import Path
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
-from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
+from mlagen.audit.ptx.shared import Clash, Event, Release, SharedMemory
 from mlagen.audit.ptx.weak import WeakWait
 from mlagen.ptx import Instruction
 from mlagen.severity import LETTER
@@ -78,6 +78,7 @@ class State:
     flow: int = 0  # fingerprint of which write each read sees
     counts: dict[tuple[int, int], int] = field(default_factory=dict)  # by line and warp
     data: int = 0  # that have got a name
+    released: dict[int, Release] = field(default_factory=dict)  # by a load's event
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
     begun: list[Event] = field(default_factory=list)  # the begin of each block of a cluster
     # Accesses to shared memory of a cluster, by its block; and those from another block.
@@ -108,6 +109,7 @@ class State:
         other.findings, other.gaps = list(self.findings), dict(self.gaps)
         other.reached = set(self.reached)
         other.counts = dict(self.counts)
+        other.released = dict(self.released)
         other.names = dict(self.names)
         other.within, other.remote = dict(self.within), list(self.remote)
         return other
@@ -149,18 +151,30 @@ class State:
         self.findings.append(replace(found, severity=severity, change=change))
 
     def tell_clashes(
-        self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
+        self,
+        agent: Agent,
+        instruction: Instruction,
+        what: str,
+        found: list[Clash],
+        *,
+        value: tuple[int, ...] | None = None,
     ) -> None:
-        """Notes accesses that are not ordered."""
+        """Notes accesses that are not ordered. `value`: what the later one stores, where known."""
         for clash in found:
             earlier, (verb, how, needs) = clash.earlier, _CLASHES[clash.kind]
             address = self.setting.address(clash.address)
             told = f"{what} {verb} shared memory at {address:#x}, {how.format(earlier.what)}"
-            if clash.kind == "smem-load-release" and earlier.released:
-                line = earlier.released.line
+            release = self.released.get(earlier.number)
+            if clash.kind == "smem-load-release" and release:
+                if self._elsewhere(earlier.instruction, release):
+                    continue
+                line = release.instruction.line
                 told += f": line {line} releases it before a value of that load is used"
             # A load that a wait for wgmma followed has read long ago: kernels rely on it.
             lightly = clash.kind == "smem-load-release" and earlier.long_ago
+            # Whichever comes last, the same is there.
+            alike = value is not None and earlier.value == value
+            lightly |= clash.kind == "smem-waw" and alike and earlier.instruction is instruction
             weak = earlier.lets(instruction) if clash.kind in _BY_WAITS else None
             other = earlier.instruction
             self.tell(
@@ -172,6 +186,12 @@ class State:
                 needs=weak or needs,
                 lightly=lightly,
             )
+
+    def _elsewhere(self, load: Instruction, release: Release) -> bool:
+        """Whether a value that was not there yet at a release is used on other paths alone."""
+        graph, begin, after = self.program.graph, load.index + 1, release.instruction.index + 1
+        used = any(graph.used_from(begin, name) for name in graph.writes[load.index])
+        return used and not any(graph.used_from(after, name) for name in release.held)
 
     def settle(self, sink: Sink) -> tuple[int, int]:
         """What whoever waits learns: (over, fenced)."""

@@ -7,7 +7,7 @@ are seen to loop equally often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -227,6 +227,39 @@ DATA = ("datum", "stored")
 def of_data(terms: tuple[tuple[Term, int], ...]) -> bool:
     """Whether data is among these."""
     return any(name[0] in DATA for name, _ in terms)
+
+
+# What memory holds that the kernel does not write, and what code made that was not followed.
+_MEMORY = ("global", "either")
+
+
+def is_bare(name: Term) -> bool:
+    """Whether a term is nothing but what memory holds."""
+    return name[0] in _MEMORY
+
+
+def from_memory(terms: tuple[tuple[Term, int], ...]) -> int:
+    """How many different things that memory holds these are computed from."""
+    found: set[Term] = set()
+    work: list[Any] = [name for name, _ in terms]
+    while work:
+        part = work.pop()
+        if not isinstance(part, tuple):
+            continue
+        if part[:1] and part[0] in _MEMORY:
+            found.add(part)
+        else:
+            work += part
+    return len(found)
+
+
+def comparisons(predicate: Any) -> Iterator[Compare]:
+    """The comparisons that a predicate is made of."""
+    if isinstance(predicate, Compare):
+        yield predicate
+    elif isinstance(predicate, Logic):
+        for arg in predicate.args:
+            yield from comparisons(arg)
 
 
 def compare(a: Value, b: Value, op: str) -> Value:

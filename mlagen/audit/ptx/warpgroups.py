@@ -104,8 +104,8 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
         group[at].event.waited = instruction
     agent.forget()
     if done:
-        for event in agent.loads.values():
-            event.long_ago |= event.released is None
+        for number in agent.loads.keys() - state.released.keys():
+            agent.loads[number].long_ago = True
     agent.wgmma_groups = agent.wgmma_groups[count:]
     for younger, numbers in enumerate(reversed(agent.wgmma_groups)):
         for at in numbers:
