@@ -110,12 +110,16 @@ def test_a_looser_count_is_found() -> None:
     assert "lds-raw" in rules(report)
 
 
-def test_a_read_before_the_barrier_that_is_waited_for_after_it_is_a_doubt() -> None:
-    """The copy that overwrites it is issued later, and takes longer: no more can be said."""
+def test_a_read_before_the_barrier_that_is_waited_for_after_it_is_an_error_unless_it_comes_late():
+    """The barrier does not wait for the read. 128 cycles of products before the copy, on every way
+    from the barrier, are more than reads in flight take: a doubt about hardware, no more."""
     late = without(RING, "s_waitcnt lgkmcnt(0)", 1)
-    found = [f for f in audit(late).findings if f.rule == "lds-war"]
-    assert found
-    assert all(f.severity == "letter" for f in found)
+    product = "  v_mfma_f32_32x32x16_bf16 v[16:31], v[12:15], v[12:15], 0\n"
+    for products, severity in ((0, "error"), (3, "error"), (4, "letter")):
+        body = late.replace("L_loop:\n", "L_loop:\n" + products * product)
+        found = [f for f in audit(body).findings if f.rule == "lds-war"]
+        assert {f.severity for f in found} == {severity}
+        assert all("before barrier" in f.needs for f in found)
     same = [f for f in audit(without(RING, "s_barrier", 1)).findings if f.rule == "lds-war"]
     assert any(f.severity == "error" for f in same)
 

@@ -269,8 +269,9 @@ reads:
     judge(body.format("s_nop 0"), RACE, waves=2, lds=256)
 
 
-def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_in_both():
-    """The read would have to take longer than a load from memory; without a barrier it may."""
+def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_if_it_comes_late():
+    """Nothing orders them: behind the barrier the read may still be on its way. It would have to
+    take longer than 120 cycles of matrix instructions, where there are so many on every way."""
     body = """
   v_lshlrev_b32 v1, 2, v0
   v_and_b32 v2, 0xff, v1
@@ -291,8 +292,17 @@ def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_in_both()
   s_waitcnt vmcnt(0) lgkmcnt(0)
   global_store_dword v1, v5, s[6:7]
 """
-    for between, severity in (("s_barrier", LETTER), ("s_nop 0", ERROR)):
-        text = body.format(between)
+    product = "\n  v_mfma_f32_32x32x16_bf16 v[16:31], v[8:11], v[12:15], 0"
+    skipped = "\n  s_cmp_eq_u32 s2, 0\n  s_cbranch_scc1 over"
+    ahead = "".join(f"  v_mov_b32 v{i}, 0\n" for i in range(8, 16))
+    for between, severity in (
+        ("s_barrier", ERROR),
+        ("s_nop 0", ERROR),
+        ("s_barrier" + product * 3, ERROR),
+        ("s_barrier" + product * 4, LETTER),
+        ("s_barrier" + skipped + product * 4 + "\nover:", ERROR),
+    ):
+        text = ahead + body.format(between)
         (told,) = (f for f in audited(text, waves=2, lds=512) if f.rule.startswith("lds-"))
         assert told.severity == severity
         out = np.zeros(128, np.uint32)

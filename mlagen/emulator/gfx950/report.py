@@ -68,11 +68,11 @@ def describe(
 
 def _severity(raw: _Raw) -> Severity:
     """Defects are certain, but for pairs that AMD ships without wait states; for reads of LDS that
-    would have to take longer than a load from memory; and for lanes that are off: swaps of them
-    are a doubt about hardware, and 0 may be what the others take."""
+    would have to take longer than matrix instructions and a load from memory; and for lanes that
+    are off: swaps of them are a doubt about hardware, and 0 may be what the others take."""
     kind = raw.row[y.F_KIND]
     if kind == y.RACE_OVERTAKEN:
-        return LETTER
+        return LETTER if raw.overtakes_late else ERROR
     if kind == y.OFF_LANE:
         return LETTER if raw.ins.mnemonic in PERMLANE else UNPROVED
     return LETTER if kind == y.WAIT_STATES and _padded_for_nothing(raw) else ERROR
@@ -132,6 +132,11 @@ class _Raw:
     @property
     def there(self) -> str:
         return f"{self.other} at {self.other.offset:#x}" if self.other is not None else ""
+
+    @property
+    def overtakes_late(self) -> bool:
+        """Whether it is a load to LDS that comes late after a barrier."""
+        return self.ins.offset in self.program.late_copies
 
     def register(self, number: int) -> str:
         return register_text(self.program, number, (self.ins, self.other))
@@ -306,7 +311,7 @@ def _race(raw: _Raw) -> _Told:
     else:
         needs = "s_barrier"
         tail = "the wait is there; a barrier that both waves pass is missing"
-    if kind == y.RACE_OVERTAKEN:
+    if kind == y.RACE_OVERTAKEN and raw.overtakes_late:
         tail += "; the read was issued before the last barrier, and is the faster one as a rule"
     return (
         f"{raw.here} {now} {place} that wave {other_wave}'s {raw.there} {before}, unordered: "

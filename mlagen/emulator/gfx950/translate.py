@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from mlagen.binary import Instruction, KernelCode, Operand
 from mlagen.binary.allocated import unallocated
 from mlagen.binary.effects import Access, Effects, effects, is_lds_dma
+from mlagen.binary.flow import read_flow
 from mlagen.binary.hazards import (
     CONSUMERS,
     PRODUCERS,
@@ -26,6 +27,7 @@ from mlagen.binary.hazards import (
     read_producer_class,
 )
 from mlagen.binary.instruction import LEAVES
+from mlagen.binary.late_copies import late_copies
 from mlagen.binary.operand import EXEC, VCC
 from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
@@ -49,6 +51,11 @@ class TranslatedKernel:
     kernel: KernelCode
     instructions: tuple[Instruction, ...]
     rows: np.ndarray
+
+    @cached_property
+    def late_copies(self) -> frozenset[int]:
+        """Byte offsets of loads to LDS that come late after a barrier."""
+        return late_copies(read_flow(self.instructions))
 
     @property
     def atomics(self) -> Literal["none", "silent", "returning"]:

@@ -258,8 +258,10 @@ class _Told:
             needs = f"{counter}({race.newer}) before it"
             why = f"wave {race.waves[0]} has no wait between them"
         else:
-            needs = f"a wait ({counter}) of wave {race.waves[0]}, then s_barrier, between them"
-            done = race.earlier.done
+            number, done = race.waves[0], race.earlier.done
+            needs = f"a wait ({counter}) of wave {number}, then s_barrier, between them"
+            if race.earlier.issued < race.later.issued <= done:
+                needs = f"a wait ({counter}) of wave {number} before barrier {race.later.issued}"
             why = (
                 f"waves {race.waves[0]} and {race.waves[1]} have no barrier between the wait that "
                 f"covers the first (after barrier {done}) and the second (after barrier "
@@ -268,7 +270,7 @@ class _Told:
                 else "nothing orders them"
             )
         loose = run.decisions.loose()
-        doubts = f"; by values of {loose}" if loose else _overtaken(race)
+        doubts = f"; by values of {loose}" if loose else self._overtaken(race)
         severity: Severity = LETTER if doubts else ERROR
         guess = _LOOSE if loose else ""
         if _written_twice(race) and not _known_to_differ(race):
@@ -277,6 +279,19 @@ class _Told:
         found = Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
                            needs=needs, message=message, guess=guess)  # fmt: skip
         return found.changing(weak)
+
+    def _overtaken(self, race: Race) -> str:
+        """Why hardware may order a race all the same, "" where nothing speaks for that."""
+        earlier, later = race.earlier, race.later
+        overtaken = earlier.site.kind == "read" and later.site.kind == "dma"
+        late = later.site.pc in self.program.late_copies
+        if overtaken and earlier.issued < later.issued and late:
+            return (
+                "; the read was issued before that barrier and only waited for after it: it is "
+                "safe as far as it is faster than the matrix instructions between and a load from "
+                "memory"
+            )
+        return ""
 
 
 def _witness(run: Run) -> str:
@@ -305,17 +320,6 @@ def _written_twice(race: Race) -> bool:
 def _known_to_differ(race: Race) -> bool:
     sources = (race.earlier.source, race.later.source)
     return all(isinstance(source, Written) and source.known for source in sources)
-
-
-def _overtaken(race: Race) -> str:
-    """Why hardware may order a race all the same, "" where nothing speaks for that."""
-    overtaken = race.earlier.site.kind == "read" and race.later.site.kind == "dma"
-    if overtaken and race.earlier.issued < race.later.issued:
-        return (
-            "; the read was issued before that barrier and only waited for after it: it is safe "
-            "as far as it is faster than a load from memory"
-        )
-    return ""
 
 
 def _report(

@@ -23,6 +23,7 @@ from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import TRANSPOSING, effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import Instruction
+from mlagen.binary.late_copies import late_copies
 from mlagen.binary.operand import EXEC, M0, SCC, VCC
 from mlagen.binary.text import waitcnt_fields
 from mlagen.targets.gfx950.limits import GFX950
@@ -83,6 +84,11 @@ class LdsProgram:
             )
             for block in self.flow.blocks
         ]
+
+    @cached_property
+    def late_copies(self) -> frozenset[int]:
+        """Byte offsets of loads to LDS that come late after a barrier."""
+        return late_copies(self.flow)
 
     @cached_property
     def edge_number(self) -> dict[tuple[int, int], int]:
