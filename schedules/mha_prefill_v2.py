@@ -1,6 +1,6 @@
 """Long-context MHA / GQA prefill on gfx950: eight waves, 32 query rows each.
 
-fp8 has the table of `shared/streamed_prefill.py`: K and V streamed through small bands of registers
+fp8 has the table of `tables/streamed_prefill.py`: K and V streamed through small bands of registers
 beside one score tile. This file's is that of bf16, 64 keys a tile.
 
 Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
@@ -31,7 +31,7 @@ from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.gfx950.moves import key_reads, value_reads
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
 from mlagen.families.mha_prefill.problem import KV_BLOCKS, MhaProblem
-from mlagen.schedules.shared.streamed_prefill import streamed_prefill
+from mlagen.schedules.tables.streamed_prefill import streamed_prefill
 from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles
 
 

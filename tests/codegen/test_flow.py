@@ -136,8 +136,8 @@ MLA_EDITS = {
 @pytest.mark.parametrize("what", MLA_EDITS)
 def test_roles_of_their_own_are_proved_too(what, tmp_path):
     changes, text = MLA_EDITS[what]
-    edited(tmp_path, "shared/streamed_prefill", *changes)
-    own = ("from mlagen.schedules.shared.streamed_prefill", "from streamed_prefill")
+    edited(tmp_path, "tables/streamed_prefill", *changes)
+    own = ("from mlagen.schedules.tables.streamed_prefill", "from streamed_prefill")
     assert text in refusal(tmp_path, "mla_prefill_v2", MLA, own)
 
 

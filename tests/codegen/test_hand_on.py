@@ -8,7 +8,7 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.schedules.shared import streamed_prefill
+from mlagen.schedules.tables import streamed_prefill
 
 BF16 = MhaConfigV2(num_heads=2, num_kv_heads=1)
 FP8 = MhaConfigV2(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")
@@ -32,7 +32,7 @@ def own(folder, module="mha_prefill_v2", target="gfx950"):
 def test_the_lines_are_those_of_the_table():
     """Every step of fp8 stands on a line of the shared table that calls it."""
     made = load("mha_prefill_v2").build(FP8, {})
-    assert (made.name, made.file) == ("mha_prefill_v2", "shared/streamed_prefill.py")
+    assert (made.name, made.file) == ("mha_prefill_v2", "tables/streamed_prefill.py")
     lines = Path(streamed_prefill.__file__).read_text().split("\n")
     for cluster in made.loop:
         assert f'cluster("{cluster.name}"' in lines[cluster.line - 1]
@@ -56,7 +56,7 @@ def test_a_users_file_hands_on(tmp_path):
     assert function.name == "mine"
     assert function.build(BF16, {}).file == "schedules/mha_prefill_v2.py"
     made = function.build(FP8, {})
-    assert (made.name, made.file) == ("mine", "shared/streamed_prefill.py")
+    assert (made.name, made.file) == ("mine", "tables/streamed_prefill.py")
 
 
 def test_templates_of_the_first_go_before_the_shipped_ones(tmp_path):

@@ -185,7 +185,7 @@ def test_products_are_those_of_the_visible_tiles(tile):
 def test_it_is_made_by_mlas_table():
     manifest = built(config_of()).manifest
     assert manifest.kernel == manifest.symbol == "mha_prefill_v2"
-    assert manifest.schedule_file == "shared/streamed_prefill.py"
+    assert manifest.schedule_file == "tables/streamed_prefill.py"
     assert "pv_priority" not in manifest.knobs and "band" in manifest.knobs
 
 

@@ -39,7 +39,7 @@ TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
     "schedules/shared/two_halves.py: two_halves",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
-    "schedules/shared/streamed_prefill.py: streamed_prefill",
+    "schedules/tables/streamed_prefill.py: streamed_prefill",
     "schedules/tables/tensor_memory.py: tensor_memory",
 }
 

@@ -7,10 +7,11 @@ judged by: numbers of tiles below, at and beyond the loop, with whole and cut ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mlagen.attention.latent.gfx950.parts import Parts
 from mlagen.attention.latent.sm_100a.dequantised import Dequantised
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
@@ -32,7 +33,13 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_queries,
 )
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
-from mlagen.schedules import mla_decode_sm100, mla_sparse_decode_sm100
+from mlagen.schedules import (
+    mla_decode_gfx950,
+    mla_decode_sm100,
+    mla_sparse_decode_gfx950,
+    mla_sparse_decode_sm100,
+    mla_sparse_prefill_gfx950,
+)
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -87,7 +94,7 @@ def _shipped(
 
 def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
     """The table that MLA prefill and MHA prefill in fp8 have."""
-    path = ROOT / "schedules/shared/streamed_prefill.py"
+    path = ROOT / "schedules/tables/streamed_prefill.py"
     more = {"solves": MlaProblem, "given": ((128,), form), **more}
     return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
 
@@ -111,16 +118,13 @@ def _tensor_memory(
     return Case(name, "sm_100a", path, "tensor_memory", config.to_fields(), calls, **more)
 
 
-def _decode(name: str, table: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
-    """A table that MLA decode on gfx950 has besides: with 32 query rows a wave, of stored rows."""
-    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": MlaDecodeConfig, **more}
-    return Case(name, "gfx950", path, table, problem, calls, **more)
-
-
-def _listed(name: str, table: str, config: Any, *calls: Call, **more: Any) -> Case:
-    """A table of sparse MLA on gfx950, of prefill's or of decode's problem."""
-    path, more = ROOT / f"schedules/shared/{table}.py", {"solves": type(config), **more}
-    return Case(name, "gfx950", path, table, config.to_fields(), calls, **more)
+def _latent(name: str, table: str, config: Any, parts: Parts, *calls: Call, **more: Any) -> Case:
+    """A table of latent rows on gfx950, of a problem's parts."""
+    path, fields = ROOT / f"schedules/tables/{table}.py", config.to_fields()
+    given = (parts,)
+    return Case(
+        name, "gfx950", path, table, fields, calls, solves=type(config), given=given, **more
+    )
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -156,6 +160,8 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {**shape, "start_pos": [max(0, keys - rows) for rows, keys in pairs]}
 
 
+E4M3 = MlaDecodeConfig(16, dtype="fp8_e4m3", cache_dtype="fp8_e4m3")
+ROPE_AWARE = MlaDecodeConfig(16, dtype="fp8_e4m3", cache_dtype="fp8_rope_aware")
 V32 = MlaSparseDecodeConfig(8, rows="v32")
 V32_WIDE = MlaSparseDecodeConfig(40, rows="v32")
 MODEL1_WIDE = MlaSparseDecodeConfig(33, rows="model1", d_qk=512, extra=True, causal=True)
@@ -180,7 +186,6 @@ SPARSE_EXTRA = (
 )  # fmt: skip
 # Of tiles of 32 keys, on gfx950.
 LISTED_32 = (0, 1, 32, 33, 64, 100, 160, 200)
-BANDS = ((6, 4, 2),)  # what `listed_rows` is told beside the problem
 LISTED_PREFILL = (
     Call({"rows": len(LISTED_32), "topk": 200, "lengths": LISTED_32}, "realistic"),
     Call({"rows": 2, "topk": 170}, "late_max"),
@@ -233,57 +238,61 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_prefill_reduce", "mla_prefill_reduce", {"num_heads": 3, "lse": True},
              *(Call({"partials": list(range(9, 0, -1)), "rows": [16, 1, 7, 16, 2, 5, 16, 3, 9]},
                     data) for data in ("realistic", "randn")), share=0.8),
-    _shipped("mla_decode_gfx950", "mla_decode_gfx950", {"num_heads": 16},
-             Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
-             Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
-    _shipped("mla_decode_gfx950 several", "mla_decode_gfx950", {"num_heads": 16},
-             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
-             Call({"lengths": (0, 65, 290, 200), "blocks": 1}, "realistic"),
-             knobs={"persistent": 1}, share=0.4),
-    _shipped("mla_decode_gfx950 aiter", "mla_decode_gfx950", {"num_heads": 16, "q_len": 2},
-             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
-             Call({"lengths": (65, 290), "blocks": 2, "split_keys": 64}, "realistic"),
-             knobs={"persistent": 1, "arguments": "aiter"}, share=0.4),
-    _decode("mla_decode_gfx950 wide", "wide_decode", {"num_heads": 65},
+    _latent("mla_decode_gfx950", "latent_serial", MlaDecodeConfig(16), mla_decode_gfx950.SERIAL,
+            Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
+            Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
+    _latent("mla_decode_gfx950 several", "latent_serial", MlaDecodeConfig(16),
+            mla_decode_gfx950.SERIAL,
+            Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
+            Call({"lengths": (0, 65, 290, 200), "blocks": 1}, "realistic"),
+            knobs={"persistent": 1}, share=0.4),
+    _latent("mla_decode_gfx950 aiter", "latent_serial", MlaDecodeConfig(16, q_len=2),
+            mla_decode_gfx950.SERIAL,
+            Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
+            Call({"lengths": (65, 290), "blocks": 2, "split_keys": 64}, "realistic"),
+            knobs={"persistent": 1, "arguments": "aiter"}, share=0.4),
+    _latent("mla_decode_gfx950 wide", "latent_overlapped", MlaDecodeConfig(65),
+            mla_decode_gfx950.OVERLAPPED,
             Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
             Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
-    _decode("mla_decode_gfx950 e4m3", "stored_rows",
-            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3"},
+    _latent("mla_decode_gfx950 e4m3", "latent_serial", E4M3, mla_decode_gfx950.quantized(E4M3),
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
-    _decode("mla_decode_gfx950 wide e4m3", "wide_stored_rows",
-            {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3"},
+    _latent("mla_decode_gfx950 wide e4m3", "latent_serial", replace(E4M3, num_heads=65),
+            mla_decode_gfx950.QUANTIZED_ROWS_32,
             Call({"lengths": (1, 64, 65, 200)}, "late_max"),
             Call({"lengths": (0, 410)}, "realistic"), share=0.4),
-    _decode("mla_decode_gfx950 rope-aware", "stored_rows",
-            {"num_heads": 16, **FP8, "cache_dtype": "fp8_rope_aware"},
+    _latent("mla_decode_gfx950 rope-aware", "latent_serial", ROPE_AWARE,
+            mla_decode_gfx950.quantized(ROPE_AWARE),
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
-    _decode("mla_decode_gfx950 wide rope-aware", "wide_stored_rows",
-            {"num_heads": 65, **FP8, "cache_dtype": "fp8_rope_aware"},
+    _latent("mla_decode_gfx950 wide rope-aware", "latent_serial",
+            replace(ROPE_AWARE, num_heads=65), mla_decode_gfx950.QUANTIZED_ROWS_32,
             Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
-    _decode("mla_decode_gfx950 fp8", "e4m3_rows",
-            {"num_heads": 16, **FP8, "cache_dtype": "fp8_e4m3", "compute": "fp8"},
+    _latent("mla_decode_gfx950 fp8", "latent_overlapped", replace(E4M3, compute="fp8"),
+            mla_decode_gfx950.E4M3,
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
-    _decode("mla_decode_gfx950 wide fp8", "wide_e4m3_rows",
-            {"num_heads": 65, **FP8, "cache_dtype": "fp8_e4m3", "compute": "fp8"},
+    _latent("mla_decode_gfx950 wide fp8", "latent_overlapped",
+            replace(E4M3, num_heads=65, compute="fp8"), mla_decode_gfx950.E4M3_ROWS_32,
             Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
     _shipped("mla_decode_merge_gfx950", "mla_decode_merge_gfx950", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"), share=0.3),
-    _listed("mla_sparse_prefill_gfx950", "listed_rows", MlaSparsePrefillConfig(16),
-            *LISTED_PREFILL, given=BANDS, share=0.4),
-    _listed("mla_sparse_decode_gfx950", "listed_rows",
-            MlaSparseDecodeConfig(16, extra=True, causal=True), *LISTED_EXTRA, given=((4, 2),),
-            share=0.4),
-    _listed("mla_sparse_prefill_gfx950 wide", "wide_listed_rows", MlaSparsePrefillConfig(65),
+    _latent("mla_sparse_prefill_gfx950", "latent_serial", MlaSparsePrefillConfig(16),
+            mla_sparse_prefill_gfx950.SERIAL, *LISTED_PREFILL, share=0.4),
+    _latent("mla_sparse_decode_gfx950", "latent_serial",
+            MlaSparseDecodeConfig(16, extra=True, causal=True),
+            replace(mla_sparse_decode_gfx950.SERIAL, bands=(4, 2)), *LISTED_EXTRA, share=0.4),
+    _latent("mla_sparse_prefill_gfx950 wide", "latent_overlapped", MlaSparsePrefillConfig(65),
+            mla_sparse_prefill_gfx950.OVERLAPPED, *LISTED_PREFILL, share=0.4),
+    _latent("mla_sparse_decode_gfx950 wide", "latent_overlapped", MlaSparseDecodeConfig(65),
+            mla_sparse_decode_gfx950.OVERLAPPED, *LISTED_DECODE, share=0.4),
+    _latent("mla_sparse_prefill_gfx950 e4m3", "latent_serial",
+            MlaSparsePrefillConfig(16, rows="e4m3_row"), mla_sparse_prefill_gfx950.DEQUANTIZED,
             *LISTED_PREFILL, share=0.4),
-    _listed("mla_sparse_decode_gfx950 wide", "wide_listed_rows", MlaSparseDecodeConfig(65),
-            *LISTED_DECODE, share=0.4),
-    _listed("mla_sparse_prefill_gfx950 e4m3", "fed_rows",
-            MlaSparsePrefillConfig(16, rows="e4m3_row"), *LISTED_PREFILL, share=0.4),
-    _listed("mla_sparse_decode_gfx950 v32", "fed_rows",
-            MlaSparseDecodeConfig(16, rows="v32", causal=True), *LISTED_DECODE, share=0.4),
+    _latent("mla_sparse_decode_gfx950 v32", "latent_serial",
+            MlaSparseDecodeConfig(16, rows="v32", causal=True),
+            replace(mla_sparse_decode_gfx950.DEQUANTIZED, bands=(3, 2)), *LISTED_DECODE, share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),

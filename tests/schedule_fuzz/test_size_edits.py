@@ -20,13 +20,13 @@ from mlagen.errors import MlagenError
 FEW = "mla_decode_sm90 few rows"
 # (case, fields that are changed, what is written, what instead, what the error says)
 LESS: list[tuple[str, dict[str, Any], str, str, str]] = [
-    ("mla_decode_gfx950 rope-aware", {}, ", extra=stored.scale_bytes", "",
+    ("mla_decode_gfx950 rope-aware", {}, ", extra=storage.scale_bytes", "",
      "ring 'KV' has 0 extra, operations touch exactly 1024"),
-    ("mla_decode_gfx950 rope-aware", {}, "=stored.scale_bytes", "=stored.scale_bytes // 2",
+    ("mla_decode_gfx950 rope-aware", {}, "=storage.scale_bytes", "=storage.scale_bytes // 2",
      "ring 'KV' has 512 extra"),
-    ("mla_decode_gfx950 e4m3", {}, "s.registers.tile('O', k.d_v //", "s.registers.tile('O', 256 //",
+    ("mla_decode_gfx950 e4m3", {}, "'O', output.registers", "'O', output.registers // 2",
      "the block 'O' has 64 registers, operations touch exactly 128"),
-    ("mla_decode_gfx950 e4m3", {}, "4 * AHEAD", "2 * AHEAD",
+    ("mla_decode_gfx950 e4m3", {}, "*storage.staging", "('WIDE', 4, '')",
      "the block 'WIDE' has 4 registers, operations touch 8"),
     ("mha_prefill_v2", {}, "keys, row = (k.kv_block, 2 * k.depth)",
      "keys, row = (2 * k.kv_block, 2 * k.depth)", "a tile of ring 'K' has 128 rows x 128 bytes"),

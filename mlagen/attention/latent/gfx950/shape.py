@@ -13,9 +13,7 @@ key is free, as long as V has the same: it is read so that P stays where S was.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from mlagen.attention.latent.gfx950.sizes import BF16, KEYS, SPAN
-from mlagen.targets.gfx950.dsl.lds import Fragment
+from typing import Literal
 
 LANES = 64
 QUAD = 4  # rows of a result that follow each other in a lane's registers
@@ -40,6 +38,11 @@ class Shape:
         return LANES // self.rows
 
     @property
+    def second_file(self) -> Literal["v", "a"]:
+        """Where Q lies: with 32 rows O leaves accumulation registers alone."""
+        return "v" if self.rows == GROUP else "a"
+
+    @property
     def part(self) -> str:
         """What such a lane has of the row."""
         return {2: "half", 4: "quarter"}[self.parts]
@@ -54,33 +57,11 @@ class Shape:
         """Registers of a result."""
         return self.rows // self.parts
 
-    @property
-    def key_blocks(self) -> int:
-        """Results of a tile's scores."""
-        return KEYS // self.rows
-
-    @property
-    def value_steps(self) -> int:
-        """Products that add a tile's keys to one result of O."""
-        return KEYS // self.step
-
-    @property
-    def score_registers(self) -> int:
-        """Registers of a tile's scores."""
-        return self.key_blocks * self.result
-
     def key(self, register: int) -> int:
         """The key in a tile whose score a register of S holds in the first lane of a row. In the
         lane of part p it is the one that comes 4 * p later."""
         quad, number = divmod(register, QUAD)
         return self.parts * QUAD * quad + number
-
-    def value_product(self, fragment: int) -> tuple[int, int]:
-        """The block of columns and the step of keys of a fragment of V: two blocks take turns, as
-        a product waits for the one before it that adds to the same registers."""
-        pair, rest = divmod(fragment, PAIR * self.value_steps)
-        step, which = divmod(rest, PAIR)
-        return PAIR * pair + which, step
 
     def query_row(self, thread: int) -> int:
         """The query row of a thread of the workgroup."""
@@ -90,46 +71,9 @@ class Shape:
         """Which of the row's parts it has."""
         return thread % LANES // self.rows
 
-    def key_fragments(self) -> list[Fragment]:
-        """A span of K as operand A of S^T = K Q^T, 16 bytes a read: by step of columns, then by
-        block of keys."""
-
-        def fragment(step: int, block: int) -> Fragment:
-            return lambda lane: (
-                self.rows * block + lane % self.rows,
-                BF16 * self.step * step + 16 * self.part_of(lane),
-            )
-
-        return [
-            fragment(step, block)
-            for step in range(SPAN // BF16 // self.step)
-            for block in range(self.key_blocks)
-        ]
-
-    def value_fragments(self) -> list[Fragment]:
-        """A span of V^T as operand A of O^T = V^T P, 8 bytes a transposing read: as the products
-        follow each other, then by quad. 16 lanes fetch four keys of 16 columns, four
-        lanes a key, and lane j of them receives column j: the keys whose scores its registers of
-        S^T hold."""
-
-        def fragment(columns: int, quad: int) -> Fragment:
-            def place(lane: int) -> tuple[int, int]:
-                key, column = divmod(lane % GROUP, QUAD)
-                group = lane % self.rows // GROUP
-                return (
-                    self.key(QUAD * quad) + QUAD * self.part_of(lane) + key,
-                    BF16 * (self.rows * columns + GROUP * group) + 8 * column,
-                )
-
-            return place
-
-        blocks, quads = SPAN // BF16 // self.rows, self.score_registers // QUAD // self.value_steps
-        products = map(self.value_product, range(blocks * self.value_steps))
-        return [
-            fragment(columns, quads * step + quad)
-            for columns, step in products
-            for quad in range(quads)
-        ]
+    def group(self, lane: int) -> int:
+        """The first of the 16 columns of a result that a lane's group has."""
+        return GROUP * (lane % self.rows // GROUP)
 
 
 ROWS_16 = Shape(16, 32, "v_mfma_f32_16x16x32_bf16")

@@ -30,12 +30,11 @@ def rows_of(k: MlaDecodeConfig, s: Space) -> int:
     return rows
 
 
-def shape_of(shape: Shape, k: MlaDecodeConfig, s: Space) -> Shape:
-    """The shape of a table that has one; ConfigError where the knob says another."""
+def held_rows(shape: Shape, k: MlaDecodeConfig, s: Space) -> None:
+    """Holds the shape of a form against the knob: ConfigError where that says another."""
     rows = rows_of(k, s)
     if rows != shape.rows:
         raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
-    return shape
 
 
 def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:

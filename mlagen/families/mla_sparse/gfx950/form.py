@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
@@ -44,6 +45,13 @@ def rows_of(k: Problem, s: Space) -> int:
         )
     rows: int = s.choice("rows", *wave_rows(k), comment="heads of a wave; a workgroup has 4")
     return rows
+
+
+def held_rows(shape: Shape, k: Problem, s: Space) -> None:
+    """Holds the shape of a form against the knob, by which the host counts workgroups."""
+    rows = rows_of(k, s)
+    if rows != shape.rows:
+        raise ConfigError(f"rows={rows}: this table is that of {shape.rows} heads a wave")
 
 
 def signature(k: Problem) -> Signature:
