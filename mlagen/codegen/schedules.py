@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import re
 import sys
@@ -43,9 +44,21 @@ def available() -> list[ScheduleInfo]:
 
 def names() -> list[str]:
     """Names of the shipped schedules."""
-    folder = resources.files("mlagen.schedules")
-    files = (entry.name for entry in folder.iterdir() if entry.is_file())
-    return sorted(name[:-3] for name in files if name.endswith(".py") and name != "__init__.py")
+    return sorted(_modules())
+
+
+_SCHEDULE = re.compile(r"^@schedule\([^@]*?\ndef (\w+)\(", re.M)
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """The module of each shipped schedule. One may hold a schedule a target."""
+    files = (x for x in resources.files("mlagen.schedules").iterdir() if x.name.endswith(".py"))
+    return {
+        kernel: file.name.removesuffix(".py")
+        for file in files
+        for kernel in _SCHEDULE.findall(file.read_text())
+    }
 
 
 def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
@@ -54,15 +67,17 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
     if re.search(r"\.py(:\w+)?$", name_or_path):
         path, _, wanted = name_or_path.partition(".py")
         return _from_file(Path(path + ".py"), wanted.lstrip(":"), target)
-    if name_or_path not in names():
+    modules = _modules()
+    if name_or_path not in modules:
         near = difflib.get_close_matches(name_or_path, names(), 1)
         raise ConfigError(
             f"no schedule is named {name_or_path!r}"
             + (f", did you mean {near[0]!r}?" if near else ""),
             hint=f"schedules: {', '.join(names())}; a file of your own is given as PATH.py",
         )
-    module = importlib.import_module(f"mlagen.schedules.{name_or_path}")
-    return _pick(module, name_or_path, target, f"schedules/{name_or_path}.py")
+    module = modules[name_or_path]
+    found = importlib.import_module(f"mlagen.schedules.{module}")
+    return _pick(found, name_or_path, target, f"schedules/{module}.py")
 
 
 def describe(

@@ -27,7 +27,7 @@ from mlagen.dsl import (
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.nvidia.operations import MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.operations import HOPPER, MlaDecodeMerge
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
@@ -38,7 +38,10 @@ from mlagen.targets.nvidia.codegen.words import check_words
 from mlagen.targets.nvidia.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
-DECODE, MERGE = ROOT / "schedules/shared/two_halves.py", ROOT / "schedules/mla_decode_merge_sm90.py"
+DECODE, MERGE = (
+    ROOT / "schedules/shared/two_halves.py",
+    ROOT / "schedules/mla_decode_merge_nvidia.py",
+)
 GEMM = ROOT / "examples/gemm_bf16.py"
 
 
@@ -346,7 +349,7 @@ def test_roles_that_are_spelled_otherwise_are_refused():
 
         @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
         def small(k, s):
-            MlaDecodeMerge(k, s, s.role("merge", warpgroups=2, registers=64))
+            MlaDecodeMerge(k, s, s.role("merge", warpgroups=2, registers=64), HOPPER)
 
         small.build(MlaDecodeMergeConfig(64), {})
     assert "role left does 1 tiles a pass; the kernel does 2" in "".join(

@@ -16,7 +16,7 @@ from mlagen.codegen.tools import Tools
 from mlagen.dsl import schedule
 from mlagen.errors import TemplateError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.schedules.mla_decode_merge_sm90 import mla_decode_merge_sm90
+from mlagen.schedules.mla_decode_merge_nvidia import mla_decode_merge_sm90
 from mlagen.targets import registry
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.targets.nvidia.target import Pipelined

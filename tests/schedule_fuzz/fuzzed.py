@@ -108,6 +108,13 @@ def _shared(
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
 
 
+def _merge(target: str, *calls: Call, **more: Any) -> Case:
+    """The merge of MLA decode's parts on NVIDIA's GPUs: one table for two targets."""
+    name = f"mla_decode_merge_{target.removesuffix('a').replace('_', '')}"
+    path = ROOT / "schedules/mla_decode_merge_nvidia.py"
+    return Case(name, target, path, name, {"num_heads": 3}, calls, **more)
+
+
 def _tensor_memory(
     name: str, config: Any, rows: type, storage: type, *calls: Call, **more: Any
 ) -> Case:
@@ -304,7 +311,7 @@ CASES: tuple[Case, ...] = (
     _gemm("gemm_bf16_sm90", "gemm_bf16_sm90 cp.async",
           *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384)),
           knobs={"feed": "cp.async", "stages": 2}, share=0.6),
-    _shipped("mla_decode_merge_sm90", "mla_decode_merge_sm90", {"num_heads": 3},
+    _merge("sm_90a",
              Call({"keys": (65, 256)}), Call({"keys": (64 * 7, 64 * 11, 30)}),
              Call({"keys": (64 * 25,)}), share=0.6),
     _shared("mla_decode_sm90", "two_halves", MlaDecodeConfig(16), (),
@@ -367,7 +374,7 @@ CASES: tuple[Case, ...] = (
     _tensor_memory("mla_decode_sm100 items of a pair", MlaDecodeConfig(72), Paged, Boxes,
                    Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
                    knobs={"persistent": 1}, share=0.4),
-    _shipped("mla_decode_merge_sm100", "mla_decode_merge_sm100", {"num_heads": 3},
+    _merge("sm_100a",
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),

@@ -43,7 +43,7 @@ class MlaDecodeMerge:
     CTA pair leaves 128, the call says how many (`slot_rows`)."""
 
     def __init__(
-        self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole, symbol: str = HOPPER
+        self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole, symbol: str
     ) -> None:
         if role.threads != 32 * MERGE_WARPS or role.warps.start:
             raise ScheduleError(

@@ -1,5 +1,5 @@
-"""Merges the parts of split MLA decode work on Blackwell, as on Hopper. A block has sixteen
-warps; each has half a row of the output or a share of its splits.
+"""Merges the parts of split MLA decode work on NVIDIA's GPUs. A block has sixteen warps; each has
+half a row of the output or a share of its splits.
 
 A tile is four splits a warp: their loads are in flight together, those of the first tile
 while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
@@ -8,11 +8,22 @@ It may be launched before the decode kernel has ended, which it waits for. No wa
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.nvidia.operations import BLACKWELL, MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.operations import BLACKWELL, HOPPER, MlaDecodeMerge
+
+
+@schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
+def mla_decode_merge_sm90(k, s):
+    """Merges the parts of split MLA decode work on Hopper."""
+    merge(k, s, HOPPER)
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_100a")
 def mla_decode_merge_sm100(k, s):
+    """Merges the parts of split MLA decode work on Blackwell."""
+    merge(k, s, BLACKWELL)
+
+
+def merge(k, s, symbol):
     warps = s.role("merge", warpgroups=4, registers=64)
 
     # Splits a warp has in flight: with more, no second block fits on an SM. Columns of a lane.
@@ -26,7 +37,7 @@ def mla_decode_merge_sm100(k, s):
     s.named("acc", ".f32", columns, "this lane's columns of O")
     s.named("weight", ".f32", splits, "LSE of the splits in flight")
     s.named("taken", ".f32", splits * columns, "their columns of O")
-    m = MlaDecodeMerge(k, s, warps, BLACKWELL)
+    m = MlaDecodeMerge(k, s, warps, symbol)
 
     with prologue(warps):
         m.setup()
