@@ -109,16 +109,20 @@ def job_of_artifact(
     manifest = artifact.manifest
     _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
-    inputs = kind.simulated(artifact, seed=seed, **shape)
+
+    def chosen(grid: Group) -> Sequence[Group]:
+        return list(groups) or spread(grid)
+
+    inputs = kind.simulated(artifact, chosen, seed=seed, **shape)
     if steady:
         _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     emulator = EmulatedLauncher(
         sanitize=False,
-        workgroups=lambda grid: list(groups) or spread(grid),
+        workgroups=chosen,
         allow_unproved=True,
         record=True,
     )
-    _, report = kind.trial(inputs).run(artifact, emulator)
+    _, report = kind.trial(inputs).uncompared().run(artifact, emulator)
     if report.emulation is None or not report.emulation.streams:
         raise ConfigError(f"{manifest.kernel}: no workgroup ran, there is nothing to time")
     code = load_code_object(artifact.code)

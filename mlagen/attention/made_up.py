@@ -28,7 +28,7 @@ This module holds what the inputs of every problem share: lengths, and pages in 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
+from mlagen.problem.arrays import unwritten
 
 Array = npt.NDArray[np.float64]
 Numbers = int | Sequence[int]
@@ -136,23 +137,31 @@ def shown(numbers: Any) -> str:
 
 
 def paged(
-    rng: np.random.Generator, page_size: int, tensors: Sequence[Sequence[npt.NDArray[Any]]]
+    rng: np.random.Generator,
+    page_size: int,
+    tensors: Sequence[Sequence[npt.NDArray[Any]]],
+    only: Collection[int] | None = None,
 ) -> tuple[npt.NDArray[np.int32], list[npt.NDArray[Any]]]:
     """Page table [sequences, pages] and pools of `tensors`, each of them the rows [keys, ...] of
-    every sequence. All pools have the same pages."""
+    every sequence. All pools have the same pages. `only`: the sequences whose pages hold something;
+    all others are `untouched`."""
     needed = [-(-len(rows) // page_size) for rows in tensors[0]]
     order = rng.permutation(sum(needed) + 2 + sum(needed) // 4)
     table = np.full((len(needed), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
     pools = [
-        np.full((len(order), page_size, *of[0].shape[1:]), np.nan, of[0].dtype) for of in tensors
+        unwritten((len(order), page_size, *of[0].shape[1:]), of[0].dtype, compared=only is None)
+        for of in tensors
     ]
     taken = 0
     for sequence, count in enumerate(needed):
         pages = order[taken : taken + count]
         taken += count
         table[sequence, :count] = pages
+        if only is not None and sequence not in only:
+            continue
         for pool, rows in zip(pools, tensors, strict=True):
+            pool[pages[-1:]] = np.nan
             for index, page in enumerate(pages):
                 part = rows[sequence][index * page_size : (index + 1) * page_size]
                 pool[page, : len(part)] = part

@@ -7,7 +7,7 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 from mlagen.family.base import Builder, Family
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.covering import Call, Covering, steady_tiles, tile_counts
-from mlagen.family.kinds import Kind, Sample, Size, Trial, Walk
+from mlagen.family.kinds import Chosen, Group, Kind, Sample, Size, Trial, Walk
 from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register, shipped
@@ -17,8 +17,10 @@ __all__ = [
     "Benchmark",
     "Builder",
     "Call",
+    "Chosen",
     "Covering",
     "Family",
+    "Group",
     "Kind",
     "LadderCase",
     "MutantCall",

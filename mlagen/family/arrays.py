@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from mlagen.errors import ConfigError
 from mlagen.family.array_kernel import Array, ArrayKernel, Form, shape_of
 from mlagen.family.base import Builder, Family
 from mlagen.family.covering import Call, Covering
-from mlagen.family.kinds import Kind, Trial
+from mlagen.family.kinds import Chosen, Kind, Trial
+from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst, four_dimensions
 from mlagen.problem.fields import integer
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -130,7 +131,6 @@ class _ArrayInputs:
     problem: Mapping[str, Any]
     sizes: Mapping[str, int]
     arrays: Mapping[str, Array]
-    compared: bool = True  # whether somebody looks at the outputs
 
 
 class _ArrayKind(Kind):
@@ -157,9 +157,11 @@ class _ArrayKind(Kind):
             arrays[tensor] = values.astype(ELEMENT_TYPES[str(form[0])])
         return _ArrayInputs(self.family, problem, sizes, arrays)
 
-    def simulated(self, artifact: Artifact, *, seed: int, **shape: Any) -> _ArrayInputs:
-        """Zeros, which take no memory, but where the first workgroup of a grid, the middle and the
-        last one read."""
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> _ArrayInputs:
+        """Numbers at the begin, in the middle and at the end of each array, whatever is `chosen`:
+        what a workgroup reads is the schedule's own to know."""
         sizes = self._sizes(shape)
         rng = np.random.default_rng(seed)
         try:
@@ -167,10 +169,10 @@ class _ArrayKind(Kind):
                 tensor: _in_part(rng, shape_of(form, sizes), ELEMENT_TYPES[str(form[0])])
                 for tensor, form in self.family.inputs.items()
             }
-        except (MemoryError, ValueError) as error:  # numpy's: more bytes than addresses
+        except MemoryError as error:
             raise ConfigError(f"no array has these sizes: {error}") from None
         problem = artifact.manifest.problem
-        return _ArrayInputs(self.family, problem, sizes, arrays, compared=False)
+        return _ArrayInputs(self.family, problem, sizes, arrays)
 
     def _sizes(self, shape: Mapping[str, Any]) -> dict[str, int]:
         """All sizes of a call, of which `shape` has some."""
@@ -193,6 +195,10 @@ class _ArrayKind(Kind):
 @dataclass(frozen=True)
 class _ArrayTrial(Trial):
     inputs: _ArrayInputs
+    compared: bool = True
+
+    def uncompared(self) -> _ArrayTrial:
+        return replace(self, compared=False)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -210,7 +216,7 @@ class _ArrayTrial(Trial):
     ) -> tuple[Mapping[str, Array], LaunchReport]:
         kernel = ArrayKernel(self.inputs.family, artifact, launcher)
         inputs = self.inputs
-        outputs, report = kernel.run(inputs.arrays, inputs.sizes, fill=inputs.compared)
+        outputs, report = kernel.run(inputs.arrays, inputs.sizes, fill=self.compared)
         return {name: four_dimensions(array) for name, array in outputs.items()}, report
 
     def place(self, worst: Worst) -> str:
@@ -221,7 +227,7 @@ class _ArrayTrial(Trial):
 
 
 def _in_part(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-    made = np.zeros(shape, dtype)
+    made = untouched(shape, dtype)
     count = max(_DRAWN // math.prod(shape[1:]), 1)
     rows = shape[0] if shape else 0
     for start in (0, (rows - count) // 2, rows - count) if rows > 3 * count else (0,):

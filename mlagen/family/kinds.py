@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Size = int | tuple[int, ...]  # one number, or one a sequence
 Group = tuple[int, int, int]  # grid indices of a workgroup
+Chosen = Callable[[Group], Sequence[Group]]  # some workgroups of a grid of so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,10 @@ class Trial(ABC):
         """This call with the artifact's tiles, and its work divided as the artifact takes it."""
         return self
 
+    def uncompared(self) -> Self:
+        """This call where nobody looks at an output: none is poisoned before or merged after."""
+        return self
+
     def thinned(self, artifact: Artifact) -> Self:
         """This call by fewer workgroups that still run all of the code."""
         return self
@@ -134,9 +139,10 @@ class Kind(ABC):
                 hint="smaller sizes fit",
             ) from None
 
-    def simulated(self, artifact: Artifact, *, seed: int, **shape: Any) -> Any:
-        """`made` for a call of which the cycle model looks at a few workgroups, and at no output:
-        realistic data, where they are read."""
+    def simulated(self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any) -> Any:
+        """`made` for a call of which the cycle model looks at the workgroups that are `chosen` of
+        its grid, and at no output: of the call's sizes, with realistic data where these workgroups
+        read. Elsewhere are zeros that nobody has touched, which take no memory."""
         return self.made(artifact, data="realistic", seed=seed, **shape)
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from mlagen.errors import ConfigError
 from mlagen.problem.formats import ELEMENT_TYPES
 
 INT32 = np.dtype(np.int32)
+_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: only what is touched counts as memory
 
 
 def check_type(name: str, array: Any, dtype: np.dtype[Any], called: str, spelling: str) -> None:
@@ -164,3 +167,34 @@ def check_output(
 def _spelling(dtype: str) -> str:
     name = ELEMENT_TYPES[dtype].name
     return f"np.{name}" if dtype == "fp32" else f"ml_dtypes.{name}"
+
+
+def untouched(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Zeros that take no memory until somebody looks at them, of more bytes than a machine may
+    have. They are no part of what RLIMIT_DATA bounds: whoever makes them fills a part.
+    MemoryError for more bytes than addresses.
+
+    They end inside of a page, so that the emulator need not copy them: it reads a little further.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not size:
+        return np.zeros(shape, dtype)
+    room = mmap.PAGESIZE // 4
+    first = 0 if 0 < size % mmap.PAGESIZE <= mmap.PAGESIZE - room else room
+    whole = _pages(size + mmap.PAGESIZE)
+    return whole[first : first + size].view(dtype).reshape(shape)
+
+
+def _pages(size: int) -> npt.NDArray[np.uint8]:
+    """Pages of zeros that nobody has touched."""
+    try:
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"{size} bytes: {error}") from None
+
+
+def unwritten(shape: tuple[int, ...], dtype: Any, *, compared: bool = True) -> npt.NDArray[Any]:
+    """An output before a call: NaN, so that what nobody writes shows. Where it is not `compared`,
+    `untouched`."""
+    return np.full(shape, np.nan, dtype) if compared else untouched(shape, dtype)

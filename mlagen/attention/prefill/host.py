@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_contiguous, check_output
+from mlagen.problem.arrays import check_contiguous, check_output, unwritten
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -31,10 +31,14 @@ class PrefillArguments:
     sizes: dict[str, int]
 
 
-def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> PrefillArguments:
+def host_call(
+    inputs: PrefillInputs, out: Array | None, lse: Array | None, *, compared: bool = True
+) -> PrefillArguments:
     """One call, checked. The outputs are among the tensors, filled with NaN: o, and lse where the
-    kernel writes it. Raises ConfigError for extents that the kernel does not reach, arrays that are
-    not contiguous, and outputs that do not fit or that overlap anything."""
+    kernel writes it; where nobody compares them they are `untouched`.
+
+    Raises ConfigError for extents that the kernel does not reach, arrays that are not contiguous,
+    and outputs that do not fit or that overlap anything."""
     config = inputs.config
     dense = not config.by_sequence
     keys = inputs.key_tensors()
@@ -56,9 +60,9 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Pr
     for name, tensor in tensors.items():
         check_contiguous("start_pos" if name == "start_positions" else name, tensor)
     shape = (*inputs.q.shape[:-1], config.v_width)
-    tensors["o"] = _written("out", out, shape, config.output_dtype, tensors)
+    tensors["o"] = _written("out", out, shape, config.output_dtype, tensors, compared)
     if config.lse:
-        tensors["lse"] = _written("lse", lse, inputs.lse_shape, "fp32", tensors)
+        tensors["lse"] = _written("lse", lse, inputs.lse_shape, "fp32", tensors, compared)
     elif lse is not None:
         raise ConfigError("lse is given, but the kernel does not write it", hint="lse=true")
     sizes = {"num_heads": config.num_heads, "seq_len": inputs.seq_len, "batch": inputs.batch}
@@ -120,12 +124,16 @@ def check_extents(config: PrefillConfig, *, batch: int, seq_len: int, num_keys: 
 
 
 def _written(
-    label: str, given: Array | None, shape: tuple[int, ...], dtype: str, others: dict[str, Array]
+    label: str,
+    given: Array | None,
+    shape: tuple[int, ...],
+    dtype: str,
+    others: dict[str, Array],
+    compared: bool,
 ) -> Array:
     """An output, made where it is not given, filled with NaN."""
     if given is None:
-        given = np.empty(shape, ELEMENT_TYPES[dtype])
-    else:
-        check_output(label, given, shape, dtype, others)
+        return unwritten(shape, ELEMENT_TYPES[dtype], compared=compared)
+    check_output(label, given, shape, dtype, others)
     given.fill(np.nan)
     return given

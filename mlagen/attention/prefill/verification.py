@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
-from mlagen.family import Covering, Kind, Sample, Size, Trial, Walk
+from mlagen.family import Chosen, Covering, Kind, Sample, Size, Trial, Walk
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -34,7 +34,23 @@ class PrefillTrial(Trial):
     kernel_type: type[PrefillKernel]
     workgroups: tuple[Workgroup, ...] | None = None
     plan: WorkPlan | None = None
+    compared: bool = True
     samples = True
+
+    def uncompared(self) -> Self:
+        return replace(self, compared=False)
+
+    def heads(self, groups: Iterable[Workgroup], artifact: Artifact) -> dict[int, set[int]]:
+        """The query heads, of each sequence, that some workgroups of a launch compute."""
+        found: dict[int, set[int]] = {}
+        for x, _, sequence in groups:
+            if x < self.inputs.config.num_heads and sequence < self.inputs.batch:
+                found.setdefault(sequence, set()).add(self.inputs.config.head_of(x))
+        return found
+
+    def grid(self, artifact: Artifact) -> Workgroup:
+        """The workgroups of a launch."""
+        return self.inputs.config.grid(self.inputs.seq_len, self.inputs.batch)
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -150,7 +166,7 @@ class PrefillTrial(Trial):
         return outputs, run.report
 
     def _run(self, kernel: PrefillKernel) -> PrefillRun:
-        return kernel.run(self.inputs)
+        return kernel.run(self.inputs, compared=self.compared)
 
     def place(self, worst: Worst) -> str:
         where = f"batch {worst.batch}, row {worst.row}"
@@ -198,6 +214,16 @@ class PrefillKind(Kind):
         config = self.config_type.from_fields(problem)
         shape.setdefault("quantise", config.dtype == "fp8_e4m3")
         return self.make(config, data=data, seed=seed, **shape)
+
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> PrefillInputs:
+        trial = self.trial(self._simulated(artifact, seed, {}, shape))
+        only = trial.heads(chosen(trial.grid(artifact)), artifact)
+        return self._simulated(artifact, seed, only, shape)
+
+    def _simulated(self, artifact: Artifact, seed: int, only: Any, shape: Any) -> Any:
+        return self.made(artifact, data="realistic", seed=seed, **shape, only=only)
 
     def trial(self, inputs: PrefillInputs) -> PrefillTrial:
         return self.trial_type(inputs, self.kernel_type)

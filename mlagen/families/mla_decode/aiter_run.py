@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.ragged import Ragged
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.launch.emulated import place_of
+from mlagen.problem.arrays import unwritten
 from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
@@ -33,8 +35,11 @@ def run_aiter(
     inputs: MlaDecodeInputs,
     plan: AiterPlan,
     ragged: Ragged,
+    *,
+    compared: bool = True,
 ) -> tuple[Array, Array, LaunchReport]:
-    """O [tokens, H, 512] and LSE [tokens, H], parts merged in fp64, and what the launch says."""
+    """O [tokens, H, 512] and LSE [tokens, H], parts merged in fp64, and what the launch says. Not
+    `compared`: the outputs are neither poisoned before nor merged after."""
     config = inputs.config
     given = aiter_arrays(inputs, ragged)
     shape = AiterShape.of(
@@ -43,10 +48,11 @@ def run_aiter(
     check_aiter_work(shape, plan.work_indptr, plan.work_info_set, partial_rows=plan.partial_rows)
     rows, parts = len(given["q"]), max(plan.partial_rows, 1)
     heads, wide = config.num_heads, config.d_v
-    o = np.full((rows, heads, wide), np.nan, ELEMENT_TYPES[config.output_dtype])
-    lse = np.full((rows, heads), np.nan, np.float32)
-    partial_o = np.full((parts, heads, wide), np.nan, np.float32)
-    partial_lse = np.full((parts, heads), np.nan, np.float32)
+    output = partial(unwritten, compared=compared)
+    o = output((rows, heads, wide), ELEMENT_TYPES[config.output_dtype])
+    lse = output((rows, heads), np.float32)
+    partial_o = output((parts, heads, wide), np.float32)
+    partial_lse = output((parts, heads), np.float32)
     tensors = {
         **given, "o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse,
         "work_indptr": plan.work_indptr, "work_info_set": plan.work_info_set,
@@ -57,7 +63,7 @@ def run_aiter(
         scalars=aiter_numbers(config, inputs.scale, config.q_len),
         sizes={"workgroups": plan.workgroups},
     )
-    for group, (first, end) in enumerate(plan.reduce_final_map.tolist()):
+    for group, (first, end) in enumerate(plan.reduce_final_map.tolist() if compared else ()):
         own = plan.reduce_partial_map[plan.reduce_indptr[group] : plan.reduce_indptr[group + 1]]
         of = [slice(place, place + end - first) for place in own]
         whole, log_sum = merge_partials(

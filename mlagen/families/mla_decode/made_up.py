@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from mlagen.attention.made_up import NO_PAGE, require_kind
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.problem.arrays import untouched
 from mlagen.problem.formats import ELEMENT_TYPES
 
 # Of an e4m3 cache and of e4m3 queries: what is made up here stays below 448 times it.
@@ -29,13 +31,15 @@ def mla_decode_inputs(
     data: str = "realistic",
     seed: int = 0,
     scale: float = MODEL_SCALE,
+    only: Collection[int] | None = None,
 ) -> MlaDecodeInputs:
     """Inputs of an MLA decode problem with a shuffled, poisoned cache.
 
     `lengths`: rows of each sequence; without them `batch` of them are drawn, 1 .. `max_length`,
     short ones as likely as long ones. Pages lie in the pool in random order, among others that no
     sequence uses. All that is no key is NaN: unused pages, and rows past a sequence's end. Table
-    entries past a sequence's pages name an unused page or one that does not exist.
+    entries past a sequence's pages name an unused page or one that does not exist. `only`: the
+    sequences that have queries and keys; those of others, and unused pages, are `untouched`.
 
     Raises ConfigError for a number below 1, an unknown kind of data, and what MlaDecodeInputs
     refuses.
@@ -58,20 +62,24 @@ def mla_decode_inputs(
     spare = 2 + sum(needed) // 4
     order = rng.permutation(sum(needed) + spare)
     pool = (len(order), config.page_size, config.num_kv_heads)
-    cache = np.full((*pool, config.cache_columns), np.nan, stored)
-    kv_scales = None
-    if config.rope_aware:
-        kv_scales = np.full(pool[:2], np.nan, np.float32)
-        cache.view(np.uint8)[...] = 0xFF  # NaN in e4m3 and in bf16
+    room = np.empty if only is None else untouched
+    cache = room((*pool, config.cache_columns), stored)
+    kv_scales = room(pool[:2], np.float32) if config.rope_aware else None
+    if only is None:
+        _poison(cache, kv_scales, slice(None))
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
-    q = np.empty((len(lengths), config.q_len, config.num_heads, config.q_columns), element)
-    q_scales = np.empty(q.shape[:2], np.float32) if config.rope_aware_queries else None
+    q = room((len(lengths), config.q_len, config.num_heads, config.q_columns), element)
+    q_scales = room(q.shape[:2], np.float32) if config.rope_aware_queries else None
     taken = 0
     for sequence, length in enumerate(lengths):
         pages = order[taken : taken + needed[sequence]]
         taken += len(pages)
         table[sequence, : len(pages)] = pages
+        if only is not None:
+            if sequence not in only:
+                continue
+            _poison(cache, kv_scales, pages)
         for kv_head in range(config.num_kv_heads):
             heads = slice(kv_head * config.group, (kv_head + 1) * config.group)
             queries, rows = LATENT_KINDS[data](rng, shared, length)
@@ -93,3 +101,10 @@ def mla_decode_inputs(
         config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale, kv_scales,
         q_scales,
     )  # fmt: skip
+
+
+def _poison(cache: Any, kv_scales: Any, pages: Any) -> None:
+    """NaN in these pages, of every format."""
+    cache.view(np.uint8)[pages] = 0xFF
+    if kv_scales is not None:
+        kv_scales[pages] = np.nan

@@ -6,9 +6,9 @@ kernel that merges it on a GPU is another artifact, verified by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,8 +35,9 @@ from mlagen.families.mla_decode.unit import (
     cannot_put_together,
     unit_of,
 )
-from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
@@ -73,6 +74,10 @@ class MlaDecodeTrial(Trial):
     aiter: bool = False
     order: Order = SEESAW
     unit: Unit = HOPPER
+    compared: bool = True
+
+    def uncompared(self) -> MlaDecodeTrial:
+        return replace(self, compared=False)
 
     @property
     def inputs(self) -> MlaDecodeInputs:
@@ -130,6 +135,24 @@ class MlaDecodeTrial(Trial):
             aiter=facts.items == "aiter", order=facts.order, unit=unit_of(artifact.manifest),
         )  # fmt: skip
 
+    @property
+    def launched(self) -> Mapping[str, int]:
+        """The sizes that the launch's grid is told by."""
+        if self.aiter:
+            return {"workgroups": self.aiter_plan.workgroups}
+        if self.work.shares is not None:
+            return {"blocks": self.unit.ctas * (len(self.work.shares) - 1)}
+        return self.unit.grid(len(self.work.items))
+
+    def sequences(self, blocks: Iterable[int]) -> set[int]:
+        """Those whose keys blocks of a launch read, of one CTA a work item; no such block: none."""
+        items, shares = self.work.items, self.work.shares
+        if self.aiter:
+            items, shares = self.aiter_plan.work_info_set, self.aiter_plan.work_indptr
+        firsts = np.arange(len(items) + 1) if shares is None else shares
+        found = [items[slice(*firsts[at : at + 2]), 0] for at in blocks if at < len(firsts) - 1]
+        return {int(sequence) for own in found for sequence in own}
+
     def oracles(self) -> tuple[Expected, ...]:
         splits = (self.aiter_plan if self.aiter else self.work).splits
         found: list[Expected] = []
@@ -151,27 +174,27 @@ class MlaDecodeTrial(Trial):
         tokens = int(ragged.kept.sum())
         rows = (tokens, config.num_heads)
         if self.aiter:
-            o, lse, report = run_aiter(artifact, launcher, inputs, self.aiter_plan, ragged)
+            o, lse, report = run_aiter(
+                artifact, launcher, inputs, self.aiter_plan, ragged, compared=self.compared
+            )
             outputs = {"o": o.reshape(*rows, config.d_v), "lse": lse.reshape(*rows, 1)}
             return {name: ragged.unpacked(found) for name, found in outputs.items()}, report
         work = self.work
         slots = max(work.slots, 1)
-        o = np.full(
-            (tokens * config.num_heads, config.d_v), np.nan, ELEMENT_TYPES[config.output_dtype]
-        )
-        lse = np.full(tokens * config.num_heads, np.nan, np.float32)
-        partial_o = np.full((slots, work.slot_rows, config.d_v), np.nan, np.float32)
-        partial_lse = np.full((slots, work.slot_rows), np.nan, np.float32)
+        output = partial(unwritten, compared=self.compared)
+        lines, of_slots = tokens * config.num_heads, (slots, work.slot_rows)
+        o = output((lines, config.d_v), ELEMENT_TYPES[config.output_dtype])
+        lse = output((lines,), np.float32)
+        partial_o = output((*of_slots, config.d_v), np.float32)
+        partial_lse = output(of_slots, np.float32)
         tensors = {
             **self._tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
             "partial_lse": partial_lse, "arrivals": np.zeros(2 * slots, np.int32),
         }  # fmt: skip
-        sizes = self.unit.grid(len(work.items))
         if work.together > 1 and self.unit.together == 1:
             raise cannot_put_together(work.together)
         if work.shares is not None:
-            blocks = self.unit.ctas * (len(work.shares) - 1)
-            tensors["shares"], sizes = work.shares, {"blocks": blocks}
+            tensors["shares"] = work.shares
         numbers: dict[str, int | float] = {
             "max_pages": inputs.max_pages,
             "num_blocks": inputs.num_blocks,
@@ -184,9 +207,10 @@ class MlaDecodeTrial(Trial):
             artifact,
             tensors={arg.tensor: tensors[arg.tensor] for arg in args if arg.tensor},
             scalars={arg.name: numbers[arg.name] for arg in args if not arg.tensor},
-            sizes=sizes,
+            sizes=self.launched,
         )
-        _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
+        if self.compared:
+            _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
         o = o.reshape(*rows, config.d_v)
         if self.divided.q_lens:  # then lse is [H, tokens]
             lse = ragged.unpacked(lse.reshape(rows[::-1]).T[..., None])
@@ -254,6 +278,17 @@ class MlaDecodeKind(Kind):
         if q_lens:
             Ragged.of(made, q_lens)  # which refuses what does not fit
         return DividedInputs(made, split_keys, blocks, q_lens, together)
+
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> DividedInputs:
+        planned = self.trial(self._simulated(artifact, seed, (), shape)).planned(artifact)
+        groups = chosen(artifact.manifest.grid_for(planned.launched))
+        only = planned.sequences(group[0] for group in groups)
+        return self._simulated(artifact, seed, only, shape)
+
+    def _simulated(self, artifact: Artifact, seed: int, only: Any, shape: Any) -> Any:
+        return self.made(artifact, data="realistic", seed=seed, **shape, only=only)
 
     def trial(self, inputs: MlaDecodeInputs | DividedInputs) -> MlaDecodeTrial:
         given = inputs if isinstance(inputs, DividedInputs) else DividedInputs(inputs)

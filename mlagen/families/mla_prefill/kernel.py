@@ -112,8 +112,10 @@ class MlaPrefillKernel(PrefillKernel):
         plan: WorkPlan | None = None,
         partial_o: npt.NDArray[Any] | None = None,
         partial_lse: npt.NDArray[Any] | None = None,
+        compared: bool = True,
     ) -> PrefillRun:
-        """Like a call, but findings are left in the report. For checkers.
+        """Like a call, but findings are left in the report. For checkers. Not `compared`: outputs
+        that are not given are not filled, and parts are not merged.
 
         A persistent kernel also takes its `plan` and the buffers of partial outputs, fp32 [rows,
         num_heads, 128] and [rows, num_heads], which are filled with NaN; all are made where they
@@ -125,17 +127,17 @@ class MlaPrefillKernel(PrefillKernel):
                     f"{self.artifact.manifest.kernel} has a workgroup for each query tile: it "
                     f"takes neither a plan nor partial outputs"
                 )
-            return super().run(inputs, out=out, lse=lse)
+            return super().run(inputs, out=out, lse=lse, compared=compared)
         self._require_own(inputs)
         assert isinstance(inputs, MlaPrefillInputs)
-        call = host_call(inputs, out, lse)
+        call = host_call(inputs, out, lse, compared=compared)
         output, log_sum = call.tensors["o"], call.tensors.get("lse")
         if not inputs.seq_len:
             return PrefillRun(output, log_sum, None)
         listed = self.takes_aiters_arguments
         if plan is None:
             plan = plan_inputs(inputs, self.workgroups, listed=listed)
-        work = work_call(inputs, plan, partial_o, partial_lse, listed=listed)
+        work = work_call(inputs, plan, partial_o, partial_lse, listed=listed, compared=compared)
         tensors, scalars = {**call.tensors, **work.tensors}, call.scalars
         if listed:
             tensors, scalars = aiter_arguments(inputs, work, output)
@@ -145,7 +147,8 @@ class MlaPrefillKernel(PrefillKernel):
             scalars=scalars,
             sizes={"workgroups": work.workgroups},
         )
-        merge(inputs, work, output, log_sum, self.reduce)
+        if compared:
+            merge(inputs, work, output, log_sum, self.reduce)
         return PrefillRun(output, log_sum, report)
 
     @takes_call

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
+from mlagen.attention.prefill.plan import WorkPlan
+from mlagen.attention.prefill.selection import Workgroup
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
-from mlagen.attention.prefill.work import is_persistent
+from mlagen.attention.prefill.work import WorkItem, is_persistent
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.aiter import takes_aiters_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
-from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
+from mlagen.families.mla_prefill.kernel import COMPUTE_UNITS, MlaPrefillKernel
 from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 
@@ -48,7 +51,26 @@ class MlaPrefillTrial(PrefillTrial):
                 f"many query tiles, and parts of some",
                 hint="leave out the sample: all workgroups are run",
             )
-        return kernel.run(self.inputs, plan=self.plan)
+        return kernel.run(self.inputs, plan=self.plan, compared=self.compared)
+
+    def heads(self, groups: Iterable[Workgroup], artifact: Artifact) -> dict[int, set[int]]:
+        if not is_persistent(artifact):
+            return super().heads(groups, artifact)
+        plan, found = self._whole_plan(artifact), dict[int, set[int]]()
+        for group, _, _ in groups:
+            for words in plan.work_info[slice(*plan.work_indptr[group : group + 2])]:
+                item = WorkItem.of_words(words)
+                found.setdefault(item.batch, set()).add(item.head)
+        return found
+
+    def grid(self, artifact: Artifact) -> Workgroup:
+        return (COMPUTE_UNITS, 1, 1) if is_persistent(artifact) else super().grid(artifact)
+
+    def _whole_plan(self, artifact: Artifact) -> WorkPlan:
+        """The plan for a whole GPU."""
+        assert isinstance(self.inputs, MlaPrefillInputs)
+        listed = takes_aiters_arguments(artifact)
+        return plan_inputs(self.inputs, COMPUTE_UNITS, listed=listed)
 
 
 KIND = PrefillKind(

@@ -16,6 +16,7 @@ from mlagen.families.mla_prefill.call import work_shape
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
 from mlagen.families.split_merge.prefill_partials import reduce_work
+from mlagen.problem.arrays import unwritten
 
 Array = npt.NDArray[Any]
 
@@ -39,9 +40,10 @@ def work_call(
     partial_lse: Array | None = None,
     *,
     listed: bool = False,
+    compared: bool = True,
 ) -> WorkCall:
     """The plan's arrays, and partial buffers, which are made where they are not given. `listed`
-    as in `mla_prefill.call`.
+    as in `mla_prefill.call`. Not `compared`: buffers that are made are not filled.
 
     Raises ConfigError for a plan of another call, for work that is not all of the call's work
     done once (see `check_work`), and for partial buffers that are too small or of another type.
@@ -58,7 +60,9 @@ def work_call(
     made = {}
     for name, array in given.items():
         if array is None:
-            array = np.empty((plan.partial_rows, *row[name]), np.float32)
+            of_all = (plan.partial_rows, *row[name])
+            made[name] = unwritten(of_all, np.float32, compared=compared)
+            continue
         made[name] = _checked(name, array, row[name])
         made[name].fill(np.nan)
     rows = min(len(array) for array in made.values())

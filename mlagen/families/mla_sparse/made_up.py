@@ -17,7 +17,7 @@ pool, which is one layer of several. The same arguments give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparsePr
 from mlagen.families.mla_sparse.lists import Part
 from mlagen.families.mla_sparse.pool import Pool, empty_pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.problem.arrays import untouched
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import ELEMENT_TYPES, Floats
 
@@ -70,22 +71,24 @@ def mla_sparse_prefill_inputs(
     **more: Any,
 ) -> MlaSparsePrefillInputs:
     """Inputs of a prefill call. `lengths`: `topk_length` of each row. `more`: `page_size` (all of
-    `cache_rows`), `layers` (1) and `room` (bytes between rows, 0) of the pool, `scale`, and `sink`,
-    a number a head.
+    `cache_rows`), `layers` (1) and `room` (bytes between rows, 0) of the pool, `scale`, `sink`, a
+    number a head, and `only`, the query rows that have numbers, a list and the rows of it (all):
+    others are zeros that take no memory.
 
     Raises ConfigError for a number below 1, an unknown kind or pattern, a page size that does not
     divide the rows, and what MlaSparsePrefillInputs refuses.
     """
-    made = _Maker(config, data, seed, pattern, **more)
+    only = more.pop("only", None)
+    made = _Maker(config, data, seed, pattern, only, **more)
     pool = made.pool(cache_rows)
     queries, numbers = made.numbers(rows, cache_rows)
-    indices = made.lists(rows, topk, pool.rows)
+    indices = made.lists(rows, topk, pool.rows, only)
     length = None if lengths is None else np.array(lengths, np.int32)
-    for row, own in enumerate(indices):
+    for row in range(rows) if only is None else only:
         count = None if length is None else int(length[row])
-        made.fill(Part(pool, own, count), numbers)
+        made.fill(Part(pool, indices[row], count), numbers)
     return MlaSparsePrefillInputs(
-        config, made.queries(queries), pool.cache, indices, topk_length=length,
+        config, queries, pool.cache, indices, topk_length=length,
         kv_scales=pool.scales, **made.given,
     )  # fmt: skip
 
@@ -104,16 +107,19 @@ def mla_sparse_decode_inputs(
 ) -> MlaSparseDecodeInputs:
     """Inputs of a decode call, as `mla_sparse_prefill_inputs` makes them; `more` also has
     `extra_topk` (70) and `extra_lengths` for a second cache. Where keys are causal the rows of a
-    list have positions around those of the new tokens."""
+    list have positions around those of the new tokens. `only` counts the tokens of all entries."""
     extra_topk, extra_lengths = more.pop("extra_topk", 70), more.pop("extra_lengths", None)
-    made = _Maker(config, data, seed, pattern, **more)
+    only = more.pop("only", None)
+    made = _Maker(config, data, seed, pattern, only, **more)
     tokens = batch * config.q_len
+    lists_of = np.arange(tokens) // (config.q_len if config.shared_list else 1)
+    listed = None if only is None else sorted({int(lists_of[query]) for query in only})
     caches = ((topk, lengths), (extra_topk, extra_lengths))[: 1 + config.extra]
     queries, numbers = made.numbers(tokens, cache_rows * len(caches))
     pools, lists, lengths_of = [], [], []
     for count, own in caches:
         pool = made.pool(cache_rows)
-        flat = made.lists(batch * int(np.prod(config.lists)), count, pool.rows)
+        flat = made.lists(batch * int(np.prod(config.lists)), count, pool.rows, listed)
         length = None if own is None else np.array(own, np.int32)
         pools.append(pool)
         lists.append(flat.reshape(batch, *config.lists, count))
@@ -130,8 +136,9 @@ def mla_sparse_decode_inputs(
             "extra_cache": pools[1].cache, "extra_indices": lists[1],
             "extra_topk_length": lengths_of[1], "extra_kv_scales": pools[1].scales,
         }  # fmt: skip
-    q = made.queries(queries).reshape(batch, config.q_len, config.num_heads, config.d_qk)
-    for entry, token in np.ndindex(batch, config.q_len):
+    q = queries.reshape(batch, config.q_len, config.num_heads, config.d_qk)
+    for query in range(tokens) if only is None else only:
+        entry, token = divmod(query, config.q_len)
         at = (entry,) if config.shared_list else (entry, token)
         for number, pool in enumerate(pools):
             length = lengths_of[number]
@@ -157,6 +164,7 @@ class _Maker:
         data: str,
         seed: int,
         pattern: str,
+        only: Collection[int] | None,
         *,
         sink: Sequence[float] | None = None,
         scale: float = MODEL_SCALE,
@@ -170,6 +178,7 @@ class _Maker:
         if unknown := set(pool) - {"page_size", "layers", "room"}:
             raise ConfigError(f"no number {sorted(unknown)[0]!r} of a sparse call")
         self.config, self.data, self.pattern, self.pages = config, data, pattern, pool
+        self.only = None if only is None else sorted(only)
         self.rng = np.random.default_rng([seed, *data.encode()])
         self.kv_scale = FP8_STEP if config.row_format.scale == "cache" else 1.0
         self.q_scale = FP8_QUERY_STEP if config.dtype == "fp8_e4m3" else 1.0
@@ -193,34 +202,49 @@ class _Maker:
         config = self.config
         return empty_pool(
             config.row_format, config.d_qk, pages=rows // page_size, page_size=page_size,
-            layers=layers, room=room,
+            layers=layers, room=room, poisoned=self.only is None,
         )  # fmt: skip
 
-    def numbers(self, tokens: int, rows: int) -> tuple[Floats, Floats]:
-        """Queries [tokens, heads, d_qk] and rows [rows, d_qk]."""
+    def numbers(self, tokens: int, rows: int) -> tuple[Array, Floats]:
+        """Queries [tokens, heads, d_qk] as they are stored, and rows [rows, d_qk]."""
         if tokens < 1:
             raise ConfigError("a call has at least one query row")
-        config = self.config
-        sizes = Sizes(config.num_heads, tokens, config.d_qk - ROTARY, ROTARY)
+        config, only = self.config, self.only
+        if only is not None and not only:
+            return self._no_queries(tokens), np.zeros((0, config.d_qk))
+        own = tokens if only is None else len(only)
+        sizes = Sizes(config.num_heads, own, config.d_qk - ROTARY, ROTARY)
         model = Model(self.rng, sizes, self.given["scale"])
-        return SPARSE_KINDS[self.data](self.rng, model, rows)
+        queries, numbers = SPARSE_KINDS[self.data](self.rng, model, rows)
+        stored = self._stored(queries)
+        if only is None:
+            return stored, numbers
+        whole = self._no_queries(tokens)
+        whole[only] = stored
+        return whole, numbers
 
-    def queries(self, numbers: Floats) -> Array:
-        """As they are stored."""
+    def _no_queries(self, tokens: int) -> Array:
+        config = self.config
+        return untouched((tokens, config.num_heads, config.d_qk), ELEMENT_TYPES[config.dtype])
+
+    def _stored(self, numbers: Floats) -> Array:
+        """Queries as they are stored."""
         element = ELEMENT_TYPES[self.config.dtype]
         if self.config.dtype == "bf16":
             return numbers.astype(element)
         return np.clip(numbers / self.q_scale, -E4M3_MAX, E4M3_MAX).astype(element)
 
-    def lists(self, count: int, topk: int, rows: int) -> npt.NDArray[np.int32]:
-        """Lists [count, topk] of the pattern."""
+    def lists(
+        self, count: int, topk: int, rows: int, only: Collection[int] | None
+    ) -> npt.NDArray[np.int32]:
+        """Lists [count, topk] of the pattern; where they are not `only`'s, of zeros."""
         if topk < 1:
             raise ConfigError(f"topk={topk} must be at least 1")
-        found = np.empty((count, topk), np.int64)
-        for n, own in enumerate(found):
+        found = np.zeros((count, topk), np.int32)  # which a check reads: memory that is not shared
+        for n in range(count) if only is None else only:
             pattern = PATTERNS[n % len(PATTERNS)] if self.pattern == MIXED else self.pattern
-            own[:] = self._list(pattern, topk, rows)
-        return found.astype(np.int32)
+            found[n] = self._list(pattern, topk, rows)
+        return found
 
     def _list(self, pattern: str, topk: int, rows: int) -> npt.NDArray[np.int64]:
         nothing = np.array([rows if number is None else number for number in INVALID])

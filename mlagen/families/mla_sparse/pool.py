@@ -12,7 +12,7 @@ from mlagen.families.mla_sparse.call_checks import check_side
 from mlagen.families.mla_sparse.coding import Numbers, decode, stored_scales
 from mlagen.families.mla_sparse.paging import check_strides
 from mlagen.families.mla_sparse.rows import RowFormat
-from mlagen.problem.arrays import check_tensor
+from mlagen.problem.arrays import check_tensor, untouched, unwritten
 from mlagen.problem.formats import ELEMENT_TYPES, Floats
 
 Array = npt.NDArray[Any]
@@ -98,15 +98,25 @@ def model1_parts(cache: Array, scale_bytes: int) -> tuple[Array, Array]:
 
 
 def empty_pool(
-    row: RowFormat, d_qk: int, *, pages: int, page_size: int, layers: int = 1, room: int = 0
+    row: RowFormat,
+    d_qk: int,
+    *,
+    pages: int,
+    page_size: int,
+    layers: int = 1,
+    room: int = 0,
+    poisoned: bool = True,
 ) -> Pool:
     """A pool of NaN that is one layer, the last, of a larger one of NaN: the pages of all `layers`
-    take turns. `room`: bytes between rows, which `model1` has none of."""
+    take turns. `room`: bytes between rows, which `model1` has none of. Not `poisoned`: the pool is
+    `untouched`."""
     width = row.row_bytes(d_qk)
     stride = width if row.scale == "ue8m0" else width + room
     own = max(page_size * stride, row.page_bytes(d_qk, page_size))
-    memory = np.full((pages, layers, own), 0xFF, np.uint8)  # NaN in bf16, e4m3 and ue8m0
+    whole = (pages, layers, own)
+    # NaN in bf16, e4m3 and ue8m0
+    memory = np.full(whole, 0xFF, np.uint8) if poisoned else untouched(whole, np.uint8)
     layer = memory[:, -1, : page_size * stride].reshape(pages, page_size, stride)[:, :, :width]
     shape = row.side_shape(d_qk, pages * page_size)
-    scales = None if shape is None else np.full(shape, np.nan, np.float32)
+    scales = None if shape is None else unwritten(shape, np.float32, compared=poisoned)
     return Pool(row, d_qk, layer.view(ELEMENT_TYPES[row.element]), scales)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,8 +38,9 @@ from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.splits import check_together, groups_of
-from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 
@@ -78,6 +80,10 @@ class MlaSparseTrial(Trial):
 
     given: SplitInputs
     order: Order = SEESAW
+    compared: bool = True
+
+    def uncompared(self) -> MlaSparseTrial:
+        return replace(self, compared=False)
 
     @property
     def inputs(self) -> MlaSparseInputs:
@@ -125,6 +131,20 @@ class MlaSparseTrial(Trial):
             found.append(tuple(range(0, max(tiles, 1), each)))
         return found
 
+    def groups(self, artifact: Artifact) -> int:
+        """Blocks that share the heads of a query."""
+        if artifact.manifest.block == ONE_WARPGROUP:
+            return 1
+        return groups_of(self.inputs.config.num_heads, unit_of(artifact.manifest).rows)
+
+    def launched(self, artifact: Artifact) -> dict[str, int]:
+        """The sizes that a launch's grid is told by."""
+        inputs, splits = self.inputs, self.given.splits
+        units = inputs.batch * inputs.tokens * self.groups(artifact)
+        decode = isinstance(inputs, MlaSparseDecodeInputs)
+        blocks = units * splits if decode else min(self.given.blocks, units)
+        return {"units": units, "blocks": blocks, "splits": splits}
+
     def oracles(self) -> tuple[Expected, ...]:
         found: list[Expected] = []
         for oracle in (exact, rounded):
@@ -142,29 +162,25 @@ class MlaSparseTrial(Trial):
         decode = isinstance(inputs, MlaSparseDecodeInputs)
         heads = inputs.config.num_heads
         queries = inputs.batch * inputs.tokens
-        o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
-        lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        unit = unit_of(artifact.manifest)
-        one, of_unit = artifact.manifest.block == ONE_WARPGROUP, unit.rows
-        groups = 1 if one else groups_of(heads, of_unit)
+        output = partial(unwritten, compared=self.compared)
+        o = output((queries * heads, D_V), ELEMENT_TYPES["bf16"])
+        lse, most = output((2, queries * heads), np.float32)
+        unit, groups = unit_of(artifact.manifest), self.groups(artifact)
+        of_unit = unit.rows
         slots = queries * groups * self.given.splits
-        partial_o = np.full((slots, of_unit, D_V), np.nan, np.float32)
-        partial_lse = np.full((slots, of_unit), np.nan, np.float32)
+        partial_o = output((slots, of_unit, D_V), np.float32)
+        partial_lse = output((slots, of_unit), np.float32)
         tensors = {
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
             "arrivals": np.zeros((slots, 2), np.int32),
         }  # fmt: skip
-        units = queries * groups
         numbers = {
-            **call_numbers(inputs), **split_numbers(self.given.splits), "units": units,
+            **call_numbers(inputs), **split_numbers(self.given.splits), "units": queries * groups,
             "empty_lse": EMPTY_LSE, "together": self.given.together * (self.given.together > 1),
         }  # fmt: skip
         numbers["bulk"] = (inputs.batch + self.given.splits) % 2  # both are right
-        blocks = {
-            "units": units, "blocks": slots if decode else min(self.given.blocks, units),
-            "splits": self.given.splits,
-        }  # fmt: skip
+        blocks = self.launched(artifact)
         if self.given.together > 1 and unit.together == 1:
             raise cannot_put_together(self.given.together)
         args = artifact.manifest.args
@@ -178,7 +194,7 @@ class MlaSparseTrial(Trial):
             },
             sizes={each.size: blocks[each.size] for each in artifact.manifest.grid},
         )
-        if self.given.splits > self.given.together:
+        if self.compared and self.given.splits > self.given.together:
             self._merge(o, lse, partial_o, partial_lse, groups)
         whole = (inputs.batch, inputs.tokens, heads)
         outputs = {"o": o.reshape(*whole, D_V)}
@@ -284,7 +300,24 @@ def _pool_numbers(prefix: str, pool: Pool, indices: Array, lengths: Array | None
     return paging.numbers(prefix) | {prefix + name: one for name, one in numbers.items()}
 
 
-class MlaSparsePrefillKind(Kind):
+class _SparseKind(Kind):
+    """What both kinds make for the cycle model."""
+
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> SplitInputs:
+        trial = MlaSparseTrial(self._simulated(artifact, seed, (), shape))
+        groups = chosen(artifact.manifest.grid_for(trial.launched(artifact)))
+        queries = {group[0] // trial.groups(artifact) for group in groups}  # x: the unit
+        most = trial.inputs.batch * trial.inputs.tokens
+        only = [query for query in sorted(queries) if query < most]
+        return self._simulated(artifact, seed, only, shape)
+
+    def _simulated(self, artifact: Artifact, seed: int, only: Any, shape: Any) -> Any:
+        return self.made(artifact, data="realistic", seed=seed, **shape, only=only)
+
+
+class MlaSparsePrefillKind(_SparseKind):
     """Inputs from `mla_sparse_prefill_inputs`; `blocks` of them take turns."""
 
     sizes = ("rows", "topk", "cache_rows", "lengths", "page_size", "layers", "room", "blocks")
@@ -329,7 +362,7 @@ class MlaSparsePrefillKind(Kind):
         )  # fmt: skip
 
 
-class MlaSparseDecodeKind(Kind):
+class MlaSparseDecodeKind(_SparseKind):
     """Inputs from `mla_sparse_decode_inputs`; `splits` divide a query's keys."""
 
     sizes = ("batch", "topk", "cache_rows", "lengths", "extra_topk", "extra_lengths", "page_size",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,14 +20,16 @@ from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.family import Call, Covering, Kind, Size, Trial
+from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
 MOST = 4096  # parts of a sequence
 SLOT_ROWS = (BLOCK_ROWS, 2 * BLOCK_ROWS)
+EMPTY_MERGES = 2  # that a launch has behind its own
 EMPTY_LSE = 0x7F800000  # +inf: that the number of the call is taken shows by no merge's making it
 
 
@@ -52,11 +54,12 @@ def mla_decode_merge_inputs(
     data: str,
     seed: int,
     slot_rows: int = BLOCK_ROWS,
+    only: Collection[int] | None = None,
 ) -> MlaDecodeMergeInputs:
     """Made-up parts, `partials` of each sequence. A fifth of the rows of "realistic" ones saw no
     key, and hold NaN; in "unseen" no row of a third of the sequences' rows saw any, and half of the
     sinks are infinite. Sinks are about as far from 0 as the LSE, so that most draw weight and leave
-    some."""
+    some. `only`: the merges whose parts hold something; all others are `untouched`."""
     if not partials or not all(2 <= count <= MOST for count in partials):
         raise ConfigError(
             f"partials={list(partials)}", hint=f"of each sequence, 2 to {MOST}: one is not merged"
@@ -65,19 +68,29 @@ def mla_decode_merge_inputs(
     whole = MlaDecodeConfig(config.num_heads, output_dtype=config.output_dtype)
     unit = replace(HOPPER, rows=slot_rows)
     work = plan_work(whole, [TILE * count for count in partials], split_keys=TILE, unit=unit)
-    shape = (work.slots, slot_rows)
-    partial_o = rng.standard_normal((*shape, config.d_v)).astype(np.float32)
-    partial_lse = (4 * rng.standard_normal(shape)).astype(np.float32)
-    nothing = rng.random(shape) < 0.2
-    if data == "unseen":
-        nothing[:, ::3] = True
-    partial_lse[nothing], partial_o[nothing] = -np.inf, np.nan
+    room = np.empty if only is None else untouched
+    partial_o = room((work.slots, slot_rows, config.d_v), np.float32)
+    partial_lse = room((work.slots, slot_rows), np.float32)
+    for slots in [slice(None)] if only is None else [_slots(work, merge) for merge in only]:
+        lse = partial_lse[slots]
+        partial_o[slots] = rng.standard_normal(partial_o[slots].shape)
+        lse[...] = 4 * rng.standard_normal(lse.shape)
+        nothing = rng.random(lse.shape) < 0.2
+        if data == "unseen":
+            nothing[:, ::3] = True
+        lse[nothing], partial_o[slots][nothing] = -np.inf, np.nan
     sink = None
     if config.sink:
         sink = (4 * rng.standard_normal(config.num_heads)).astype(np.float32)
         if data == "unseen":
             sink[0::4], sink[1::4] = -np.inf, np.inf
     return MlaDecodeMergeInputs(config, partials, work, partial_o, partial_lse, sink)
+
+
+def _slots(work: MlaDecodeWork, merge: int) -> slice:
+    """The slots of what a merge adds up."""
+    first, count = work.merges[merge, :2].tolist()
+    return slice(first, first + count)
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ class MlaDecodeMergeTrial(Trial):
         kind = ELEMENT_TYPES[inputs.config.output_dtype]
         o = np.full((math.prod(shape), inputs.config.d_v), np.nan, kind)
         lse = np.full(math.prod(shape), np.nan, np.float32)
-        empty = np.zeros((2, MERGE_INTS), np.int32)
+        empty = np.zeros((EMPTY_MERGES, MERGE_INTS), np.int32)
         empty[1, 1] = 1
         merges = np.concatenate([inputs.work.merges, empty])
         tensors: dict[str, Array] = {
@@ -189,6 +202,7 @@ class MlaDecodeMergeKind(Kind):
             raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(self.data)}")
         partials = shape.pop("partials", (3, 7))
         slot_rows = shape.pop("slot_rows", BLOCK_ROWS)
+        only = shape.pop("only", None)
         if shape:
             raise ConfigError(f"unknown sizes {', '.join(shape)}", hint="partials, slot_rows")
         if slot_rows not in SLOT_ROWS:
@@ -196,8 +210,17 @@ class MlaDecodeMergeKind(Kind):
         partials = (partials,) if isinstance(partials, int) else tuple(partials)
         config = MlaDecodeMergeConfig.from_fields(problem)
         return mla_decode_merge_inputs(
-            config, partials=partials, data=data, seed=seed, slot_rows=slot_rows
+            config, partials=partials, data=data, seed=seed, slot_rows=slot_rows, only=only
         )
+
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> MlaDecodeMergeInputs:
+        made = self.made(artifact, data="realistic", seed=seed, **shape, only=())
+        merges = len(made.work.merges)
+        groups = chosen(artifact.manifest.grid_for({"merges": merges + EMPTY_MERGES}))
+        only = [group[0] for group in groups if group[0] < merges]
+        return self.made(artifact, data="realistic", seed=seed, **shape, only=only)
 
     def trial(self, inputs: MlaDecodeMergeInputs) -> MlaDecodeMergeTrial:
         return MlaDecodeMergeTrial(inputs)

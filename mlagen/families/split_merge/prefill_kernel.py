@@ -108,8 +108,7 @@ class MlaReduceKernel:
         config = self.config
         if inputs.config != config:
             raise ConfigError(f"the inputs are those of {inputs.config}, the kernel's is {config}")
-        lines = inputs.most_rows * config.num_heads * config.head_lines
-        check_extents(inputs, lines)
+        sizes = launched(inputs)
         tensors = {
             name: getattr(inputs, name)
             for name in (
@@ -129,9 +128,15 @@ class MlaReduceKernel:
             raise ConfigError("lse is given, but the kernel does not write it", hint="lse=true")
         report = None
         if inputs.merged:
-            sizes = {"lines": lines, "groups": len(inputs.groups)}
             report = self.launcher.launch(self.artifact, tensors=tensors, scalars={}, sizes=sizes)
         return MlaReduceRun(output, lse, report)
+
+
+def launched(inputs: MlaReduceInputs) -> dict[str, int]:
+    """The sizes that a launch's grid is told by. ConfigError as `check_extents`."""
+    lines = inputs.most_rows * inputs.config.num_heads * inputs.config.head_lines
+    check_extents(inputs, lines)
+    return {"lines": lines, "groups": len(inputs.groups)}
 
 
 def check_extents(inputs: MlaReduceInputs, lines: int) -> None:

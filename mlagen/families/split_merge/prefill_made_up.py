@@ -10,7 +10,8 @@ less, than all before it together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from mlagen.attention.made_up import STEP, Array, each_of, require_kind
 from mlagen.attention.prefill.plan import WorkPlan, plan_work
 from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.problem.arrays import unwritten
 
 # LSEs [partials, rows, heads]
 Draw = Callable[[np.random.Generator, tuple[int, int, int]], Array]
@@ -35,8 +37,7 @@ def mla_reduce_inputs(
     workgroups: int = 64,
     tile_q: int = 256,
     partials: int | Sequence[int] | None = None,
-    data: str = "realistic",
-    seed: int = 0,
+    **drawn: Any,
 ) -> MlaReduceInputs:
     """Partial results of `plan_work` for causal sequences of `seq_len` rows against `num_keys` keys
     (as many where not given), on `workgroups` workgroups a head.
@@ -47,10 +48,12 @@ def mla_reduce_inputs(
     `partials`: instead of a plan's groups, one group of so many partials for each number, of
     `seq_len` rows, one number or one a group.
 
+    `drawn`: `data` ("realistic"), `seed` (0), and `only`, the groups whose partials hold something
+    (all): others are `untouched`.
+
     Raises ConfigError for an unknown kind of data, numbers that are too small or too many, and what
     `plan_work` refuses.
     """
-    require_kind(data, MLA_REDUCE_KINDS)
     if partials is not None:
         counts = list(partials) if isinstance(partials, Sequence) else [partials]
         of_each = each_of("seq_len", seq_len, len(counts))
@@ -58,23 +61,25 @@ def mla_reduce_inputs(
         ends = np.cumsum(of_each)
         final = np.stack([ends - of_each, ends], axis=1).astype(np.int32)
         indptr = np.cumsum([0, *counts], dtype=np.int32)
-        return _of_groups(config, indptr, final, max(of_each), int(ends[-1]), data, seed)
+        return _of_groups(config, indptr, final, max(of_each), int(ends[-1]), **drawn)
     rows = list(seq_len) if isinstance(seq_len, Sequence) else [seq_len]
     keys = rows if num_keys is None else each_of("num_keys", num_keys, len(rows))
     plan = plan_work(
         rows, keys, config.num_heads, workgroups * config.num_heads, causal=True, tile_q=tile_q
     )
-    return planned_inputs(config, plan, sum(rows), data=data, seed=seed)
+    return planned_inputs(config, plan, sum(rows), **drawn)
 
 
 def planned_inputs(
-    config: MlaReduceConfig, plan: WorkPlan, rows: int, *, data: str = "realistic", seed: int = 0
+    config: MlaReduceConfig,
+    plan: WorkPlan,
+    rows: int,
+    **drawn: Any,
 ) -> MlaReduceInputs:
     """Partial results for a plan's groups; `rows`: those of O. Partial tiles lie in random order.
-    Raises ConfigError for an unknown kind of data."""
-    require_kind(data, MLA_REDUCE_KINDS)
+    `drawn` as for `mla_reduce_inputs`. ConfigError for an unknown kind of data."""
     final = plan.reduce_final_map
-    return _of_groups(config, plan.reduce_indptr, final, plan.shape.tile_q, rows, data, seed)
+    return _of_groups(config, plan.reduce_indptr, final, plan.shape.tile_q, rows, **drawn)
 
 
 def _of_groups(
@@ -83,18 +88,22 @@ def _of_groups(
     final: npt.NDArray[np.int32],
     tile: int,
     rows: int,
-    data: str,
-    seed: int,
+    *,
+    data: str = "realistic",
+    seed: int = 0,
+    only: Collection[int] | None = None,
 ) -> MlaReduceInputs:
     """Partials of groups, each in a tile of `tile` rows of the partial buffers."""
+    require_kind(data, MLA_REDUCE_KINDS)
     rng = np.random.default_rng([seed, *data.encode()])
     heads, count = config.num_heads, int(indptr[-1])
-    partial_o = np.full(((count + SPARE) * tile, heads, config.depth), np.nan, np.float32)
-    partial_lse = np.full(partial_o.shape[:2], np.nan, np.float32)
+    lines = ((count + SPARE) * tile, heads)
+    partial_o = unwritten((*lines, config.depth), np.float32, compared=only is None)
+    partial_lse = unwritten(lines, np.float32, compared=only is None)
     places = rng.permutation(count + SPARE)[:count].astype(np.int32) * np.int32(tile)
     for group, (first, end) in enumerate(final.tolist()):
         slots = places[slice(*indptr[group : group + 2].tolist())]
-        if not len(slots):
+        if not len(slots) or (only is not None and group not in only):
             continue
         o = rng.standard_normal((len(slots), end - first, heads, config.depth))
         lse = MLA_REDUCE_KINDS[data](rng, (len(slots), end - first, heads))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,11 +14,12 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.families.split_merge.prefill_exact import exact
 from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
-from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
+from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, launched
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.family import Call, Covering, Kind, Size, Trial, tile_counts
+from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst
 from mlagen.problem.formats import ELEMENT_TYPES
 
@@ -32,6 +34,10 @@ class MlaReduceTrial(Trial):
     with partials has hold `LEFT` before, and must after."""
 
     inputs: MlaReduceInputs
+    compared: bool = True
+
+    def uncompared(self) -> MlaReduceTrial:
+        return replace(self, compared=False)
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -62,8 +68,9 @@ class MlaReduceTrial(Trial):
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
         config, rows = self.inputs.config, self.inputs.rows
         kind = ELEMENT_TYPES[config.output_dtype]
-        out = np.full((rows, config.num_heads, config.depth), LEFT, kind)
-        lse = np.full((rows, config.num_heads), LEFT, np.float32) if config.lse else None
+        make = partial(np.full, fill_value=LEFT) if self.compared else untouched
+        out = make((rows, config.num_heads, config.depth), dtype=kind)
+        lse = make((rows, config.num_heads), dtype=np.float32) if config.lse else None
         run = MlaReduceKernel(artifact, launcher).run(self.inputs, out=out, lse=lse)
         if run.report is None:
             raise ConfigError("no group has a partial: there is nothing to verify")
@@ -94,6 +101,14 @@ class MlaReduceKind(Kind):
         return mla_reduce_inputs(
             MlaReduceConfig.from_fields(problem), data=data, seed=seed, **shape
         )
+
+    def simulated(
+        self, artifact: Artifact, chosen: Chosen, *, seed: int, **shape: Any
+    ) -> MlaReduceInputs:
+        made = self.made(artifact, data="realistic", seed=seed, **shape, only=())
+        groups = chosen(artifact.manifest.grid_for(launched(made)))
+        only = {group[1] for group in groups}
+        return self.made(artifact, data="realistic", seed=seed, **shape, only=only)
 
     def trial(self, inputs: MlaReduceInputs) -> Trial:
         return MlaReduceTrial(inputs)
