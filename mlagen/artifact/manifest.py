@@ -189,11 +189,12 @@ class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     needed: str = ""  # of a wait placed by hand: the counts that the accesses need, or "none"
 
 
-class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one wave (registers, scratch) and one workgroup (LDS) take.
 
-    On NVIDIA targets `vgprs` are the registers of a thread at entry and `lds_bytes` is the dynamic
-    shared memory that the launcher asks for.
+    On NVIDIA targets `vgprs` are the registers of a thread at entry, `lds_bytes` is the dynamic
+    shared memory that the launcher asks for, and `barriers` are the named barriers of the text, as
+    many as the cubin has; 0 in manifests that do not tell.
     """
 
     vgprs: Count
@@ -203,6 +204,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch_bytes: Memory
     vgpr_spills: Memory
     sgpr_spills: Memory
+    barriers: Count = 0
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,9 +19,9 @@ from mlagen.codegen.schedules import load
 from mlagen.errors import BinaryError, MlagenError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.request import build_artifact
-from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates
+from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates, named_barriers
 from mlagen.targets.nvidia.cubin import read_cubin
-from mlagen.targets.nvidia.ptxas import PtxasResult, find_ptxas
+from mlagen.targets.nvidia.ptxas import PtxasResult, assemble_ptx, find_ptxas
 
 try:
     find_ptxas("sm_90a")
@@ -47,7 +47,7 @@ def test_the_cubin_asks_for_what_the_manifest_says(made, facts):
     assert facts.stack_bytes == manifest.resources.scratch_bytes == 0
     sizes = [size for _, size in facts.parameters]
     assert sizes == [argument.size for argument in manifest.args]
-    assert facts.static_bytes <= 1024 and 1 <= facts.barriers <= 16
+    assert facts.static_bytes <= 1024 and facts.barriers == manifest.resources.barriers > 1
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_the_cubin_asks_for_what_the_manifest_says(made, facts):
         ({"stack_bytes": 16}, "stack"),
         ({"static_bytes": 2048}, "1024 bytes of shared memory of its own"),
         ({"barriers": 16}, "barriers up to number 15"),
+        ({"barriers": 1}, "the cubin has 1 named barriers, the text names"),
         ({"parameters": ()}, "the cubin's parameters have []"),
     ],
 )
@@ -76,8 +77,36 @@ def test_barriers_are_those_that_the_text_names(made, facts):
     more = replace(facts, barriers=facts.barriers + 1)
     right = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, (), more)
     schedule.smem.barriers += 1
-    with pytest.raises(MlagenError, match="the text names none from"):
+    with pytest.raises(MlagenError, match=f"has {facts.barriers + 1} named barriers, the text"):
         check_cubin(schedule, right, made.text)
+
+
+@pytest.mark.parametrize(
+    ("body", "least", "most", "cubin"),
+    [
+        ("", 0, 0, 0),
+        ("bar.sync 0;", 1, 1, 1),
+        ("bar.sync 0; bar.arrive 0xb, 64; // bar.sync 12;", 12, 12, 12),
+        ("barrier.cta.red.popc.u32 %n, 6, 32, %q;", 7, 7, 7),
+        ("@%q barrier.cta.sync.aligned 3, 64;", 4, 4, 4),
+        ("barrier.cluster.arrive; barrier.cluster.wait; bar.warp.sync 0xf;", 1, 1, 1),
+        ("bar.sync 2; bar.sync %n, 64;", 3, 16, 16),
+        ("mov.u32 %n, 5; bar.sync 2; bar.sync %n, 64;", 3, 16, 6),  # a constant that ptxas sees
+        ("bar.sync 1; ret; bar.sync 7;", 8, 8, 2),  # refused: the last one is out of reach
+    ],
+)
+def test_ptxas_counts_barriers_as_we_do(body, least, most, cubin):
+    text = (
+        ".version 8.0\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u64 p, .param .u32 n) {\n"
+        ".reg .u64 %a; .reg .u32 %n; .reg .pred %q;\n"
+        "ld.param.u64 %a, [p]; ld.param.u32 %n, [n]; setp.eq.u32 %q, %n, 0;\n"
+        f"{body}\nst.global.u32 [%a], %n;\nret;\n}}\n"
+    )
+    assert named_barriers(text) == (least, most)
+    facts = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.py").facts
+    assert facts is not None and facts.barriers == cubin
+    assert (least <= cubin <= most) == ("ret" not in body)
 
 
 def test_damaged_cubins_are_refused_or_read(made):

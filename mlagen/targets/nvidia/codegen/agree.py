@@ -13,14 +13,17 @@ from mlagen.errors import CapacityError, TemplateError, UnsupportedError
 from mlagen.ptx import read_ptx
 from mlagen.ptx.immediates import misfits
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
+from mlagen.targets.nvidia.limits import Nvidia
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
 SYSTEM_BYTES = 1024  # of shared memory, kept by the system (CUDA programming guide, 9.0, 10.0)
 _SHOWN = 5
-# The barrier of an instruction that names one; one in a register may be any of all.
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# The barrier of an instruction that names one; a reduction writes its result before.
 _BARRIER = re.compile(
-    r"^[^/\n]*\b(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive|red)\S*\s+([^\s,;]+)", re.M
+    r"\b(?:bar|barrier)(?:\.cta)?\.(?:(?:sync|arrive)[\w.]*|red[\w.]*\s+[^\s,;]+\s*,)\s*([^\s,;]+)"
 )
+_CLUSTER = re.compile(r"\bbarrier\.cluster\.")
 
 
 def check_immediates(made: Generated) -> None:
@@ -68,10 +71,21 @@ def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult, text: str) -
             f"handed out {schedule.smem.barriers}",
             hint="exchanges of the schedule hand barriers out: s.smem.exchange",
         )
-    # No fewer is no fault: ptxas leaves out what cannot be reached.
-    named = _BARRIER.findall(text)
-    if named and all(map(str.isdigit, named)) and facts.barriers > 1 + max(map(int, named)):
+    least, most = named_barriers(text)
+    if not least <= facts.barriers <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
         raise TemplateError(
-            f"{name}: the cubin uses {facts.barriers} barriers, the text names none from "
-            f"{1 + max(map(int, named))} on"
+            f"{name}: the cubin has {facts.barriers} named barriers, the text names {wanted}",
+            hint="ptxas leaves out what it finds no way to: a barrier there is waited at by nobody",
         )
+
+
+def named_barriers(text: str) -> tuple[int, int]:
+    """The least and the most named barriers that a cubin of this PTX has, of which nothing is out
+    of reach: one more than the largest number. One in a register may be any, where ptxas cannot
+    tell its number; barriers of a cluster take number 0."""
+    code = _COMMENT.sub("", text)
+    ids = _BARRIER.findall(code)
+    numbers = [int(one, 0) for one in ids if one[0].isdigit()]
+    least = 1 + max(numbers, default=0 if _CLUSTER.search(code) else -1)
+    return least, least if len(numbers) == len(ids) else Nvidia.named_barriers

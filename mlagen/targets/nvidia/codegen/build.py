@@ -9,7 +9,7 @@ from mlagen.codegen.manifest import Made, artifact_of, status_of
 from mlagen.codegen.origin import Generated
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
-from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates
+from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates, named_barriers
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
 from mlagen.targets.nvidia.codegen.descriptors import check_descriptors, check_extents
 from mlagen.targets.nvidia.codegen.emit import Emitter
@@ -55,6 +55,7 @@ def build(
             scratch_bytes=assembled.stack_bytes,
             vgpr_spills=assembled.spill_store_bytes + assembled.spill_load_bytes,
             sgpr_spills=0,
+            barriers=named_barriers(text)[0],
         ),
         proof=proof_of(schedule, proof),
         map=kernel_map(schedule),
