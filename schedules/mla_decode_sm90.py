@@ -10,23 +10,18 @@ from functools import partial
 
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_form,
-    few_rows_form,
-    few_widened_form,
-)
+from mlagen.families.mla_decode.sm_90a.paged import Paged
 from mlagen.schedules.shared.e4m3_products import e4m3_products
-from mlagen.schedules.shared.few_e4m3 import few_e4m3
-from mlagen.schedules.shared.few_rows import few_rows
-from mlagen.schedules.shared.few_widened import few_widened
 from mlagen.schedules.shared.two_halves import two_halves
+from mlagen.schedules.tables.swap_ab import swap_ab
+from mlagen.schedules.tables.swap_ab_split_roles import swap_ab_split_roles
 
-swap_ab = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
+by_keys = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
 seesaw = partial(Facts, rows=BLOCK_ROWS)
 
 
@@ -38,21 +33,21 @@ def one_item(k, knobs):
 VARIANTS = (
     Variant(
         "swap_ab_qkv_fp8", "1 to 32 query rows, products of e4m3",
-        table=lambda k, s: few_e4m3(k, s, few_e4m3_form),
-        facts=lambda k, knobs: swap_ab(HOPPER_E4M3),
+        table=lambda k, s: swap_ab(k, s, Paged),
+        facts=lambda k, knobs: by_keys(HOPPER_E4M3),
         serves=lambda k: is_few(k) and k.compute == "fp8", usual=one_item,
     ),
     Variant(
         "swap_ab_kv_fp8", "1 to 32 query rows over e4m3 or rope-aware rows, f16 in registers",
-        table=lambda k, s: few_widened(k, s, few_widened_form),
-        facts=lambda k, knobs: swap_ab(FROM_REGISTERS[k.cache_dtype]),
+        table=lambda k, s: swap_ab_split_roles(k, s, Paged),
+        facts=lambda k, knobs: by_keys(FROM_REGISTERS[k.cache_dtype]),
         serves=lambda k: is_few(k) and k.compute != "fp8" and k.cache_dtype != "bf16",
         usual=one_item,
     ),
     Variant(
         "swap_ab", "1 to 32 query rows over bf16, or over e4m3 that a warpgroup makes bf16 in SMEM",
-        table=lambda k, s: few_rows(k, s, few_rows_form),
-        facts=lambda k, knobs: swap_ab(KEYS_AS_ROWS),
+        table=lambda k, s: swap_ab(k, s, Paged),
+        facts=lambda k, knobs: by_keys(KEYS_AS_ROWS),
         serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware, usual=one_item,
     ),
     Variant(

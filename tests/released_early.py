@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.sm_90a.few_rows import FewRows
+from mlagen.attention.latent.sm_90a.swap_ab.storage import Dequantized
 from mlagen.codegen import build
-from mlagen.dsl import Tile, Value, copy
+from mlagen.dsl import Tile, copy
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.dsl import release
 from mlagen.targets.nvidia.ptxas import PtxasResult
@@ -23,19 +23,15 @@ _UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 @contextmanager
 def released_early() -> Iterator[None]:
-    """A `with` in which schedules of few rows have that feeder."""
+    """A `with` in which swap-AB has that feeder."""
 
-    def convert(rows: FewRows, tile: Tile) -> None:
-        for n, (raw, columns) in enumerate(zip(rows.fetched_by, rows.cache, strict=True)):
-            rows._record(
-                "read_e4m3", tile, tile_=raw.tiles[0], of=raw.name, role=rows.feeder,
-                narrow=len(columns.tiles) == 1, words=rows._words(n),
-                uses=(Value(raw.name, tile),), defines=(Value(rows._numbers(n)),),
-            )  # fmt: skip
+    def convert(storage: Dequantized, tile: Tile) -> None:
+        for n, (raw, keys) in enumerate(zip(storage.arriving, storage.keys.pipelines, strict=True)):
+            storage.read(tile, n)
             release(raw, tile)
-            copy(columns, tile)
+            copy(keys, tile)
 
-    with patch.object(FewRows, "convert", convert):
+    with patch.object(Dequantized, "convert", convert):
         yield
 
 

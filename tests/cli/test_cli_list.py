@@ -42,7 +42,7 @@ def test_each_choice_that_is_listed_is_taken(
 
 def test_the_form_is_named(mlagen: Callable[..., Any]) -> None:
     few = mlagen("list", "mla_decode_sm90", "--set", "num_heads=16").out
-    assert "with num_heads=16, in shared/few_rows.py" in few
+    assert "with num_heads=16, in tables/swap_ab.py" in few
     assert re.search(r"boxes +9 \| 3 ", few) and "held" not in few
     assert re.search(r"\n  swap_ab +taken +1 to 32", few)
     assert re.search(r"\n  seesaw +serves +any", few)

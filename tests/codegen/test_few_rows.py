@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -71,7 +71,7 @@ def test_a_removed_wait_is_told_at_the_schedules_line():
     assert "register-in-flight" in kinds
     (first, *_) = [f for f in report.findings if f.kind == "register-in-flight"]
     assert first.at.asm_line > waits[0] and first.at.text == "kernel.ptx"
-    assert "shared/few_rows.py:" in first.render()
+    assert "tables/swap_ab.py:" in first.render()
 
 
 def test_a_wrong_number_is_wrong_by_both_oracles():

@@ -15,7 +15,7 @@ from under_load import same_bits_under_load
 import mlagen
 from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, Order
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact

@@ -13,7 +13,7 @@ from test_mla_decode_gpu import CORNERS, bits_under_load, check, launched, passe
 
 import mlagen
 from mlagen.attention.latent.order import SEESAW
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.ops import MlaDecodeKernel

@@ -11,7 +11,7 @@ from test_mla_decode_gpu import check
 
 import mlagen
 from mlagen.attention.latent.made_up import LATENT_KINDS
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel

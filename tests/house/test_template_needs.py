@@ -13,6 +13,7 @@ from jinja2 import meta
 ROOT = Path(__file__).resolve().parents[2] / "templates"
 # Folders of parts, by target.
 PARTS = {
+    "sm_90a": ("swap_ab",),
     "sm_100a": ("rows", "storage", "queries", "products", "softmax", "output"),
     "gfx950": tuple(f"latent/{n}" for n in ("rows", "storage", "products", "softmax", "output")),
 }

@@ -10,7 +10,7 @@ from ptx_runs import Map, run
 
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.problem import item_rows
-from mlagen.attention.latent.sm_90a.few_rows import is_few
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.codegen import build
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse

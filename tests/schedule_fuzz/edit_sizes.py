@@ -133,7 +133,7 @@ def left_out(p: Plan) -> str | None:
 
 def inlined(text: str, folder_of: Callable[[str], str | None]) -> str:
     """The source with what it imports of shared declarations in its own text, so that these are
-    edited too. `folder_of`: the text of a module of `mlagen.schedules.shared`, None for another."""
+    edited too. `folder_of`: the text of a module of shared declarations, None for another."""
     module = ast.parse(text)
     body: list[ast.stmt] = []
     for stmt in module.body:

@@ -16,11 +16,7 @@ from mlagen.attention.latent.sm_100a.dequantised import Dequantised
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import (
-    few_e4m3_form,
-    few_rows_form,
-    few_widened_form,
-)
+from mlagen.families.mla_decode.sm_90a.paged import Paged as HopperPages
 from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -103,7 +99,7 @@ def _shared(
     name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
 ) -> Case:
     """A table that several kernels have, or one of two that a kernel has."""
-    path = ROOT / f"schedules/shared/{table}.py"
+    path = next(ROOT.glob(f"schedules/*/{table}.py"))
     more |= {"solves": type(config), "given": given}
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
 
@@ -317,7 +313,7 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90", "two_halves", MlaDecodeConfig(16), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn"), share=1.2),
-    _shared("mla_decode_sm90 few rows", "few_rows", MlaDecodeConfig(16), (few_rows_form,),
+    _shared("mla_decode_sm90 few rows", "swap_ab", MlaDecodeConfig(16), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn")),
     _shared("mla_decode_sm90 persistent", "two_halves", MlaDecodeConfig(16), (),
@@ -325,25 +321,25 @@ CASES: tuple[Case, ...] = (
             knobs={"persistent": 1}, share=0.8),
     _shared("mla_decode_sm90 e4m3", "two_halves", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
-    _shared("mla_decode_sm90 few rows e4m3", "few_rows",
-            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_rows_form,),
+    _shared("mla_decode_sm90 few rows e4m3", "swap_ab",
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shared("mla_decode_sm90 few rows in registers", "few_widened",
-            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (few_widened_form,),
+    _shared("mla_decode_sm90 few rows in registers", "swap_ab_split_roles",
+            MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shared("mla_decode_sm90 few rows fp8", "few_e4m3",
-            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (few_e4m3_form,),
+    _shared("mla_decode_sm90 few rows fp8", "swap_ab",
+            MlaDecodeConfig(32, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shared("mla_decode_sm90 few rows rope-aware", "few_widened",
-            MlaDecodeConfig(16, **FP8, cache_dtype="fp8_rope_aware"), (few_widened_form,),
+    _shared("mla_decode_sm90 few rows rope-aware", "swap_ab_split_roles",
+            MlaDecodeConfig(16, **FP8, cache_dtype="fp8_rope_aware"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
     _shared("mla_decode_sm90 fp8", "e4m3_products",
             MlaDecodeConfig(64, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
     _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    _shared("mla_decode_sm90 few single rows", "few_rows", MlaDecodeConfig(8, page_size=1),
-            (few_rows_form,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+    _shared("mla_decode_sm90 few single rows", "swap_ab", MlaDecodeConfig(8, page_size=1),
+            (HopperPages,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             share=0.6),
     _gemm("gemm_bf16_sm100", "gemm_bf16_sm100",
           *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384)), share=0.6),

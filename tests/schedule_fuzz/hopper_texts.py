@@ -40,7 +40,7 @@ from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of
 
-FEW = ("few_rows", "few_e4m3", "few_widened")  # tables of few query rows
+FEW = ("swap_ab", "swap_ab_split_roles")  # tables of few query rows
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
@@ -108,7 +108,7 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKi
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
     elif isinstance(problem, MlaDecodeConfig):
         make = partial(_decode, few=case.function in FEW,
-                       converted=case.function == "few_widened")  # fmt: skip
+                       converted=case.function == "swap_ab_split_roles")  # fmt: skip
     else:
         make = {
             "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm, "Folding": _fold,

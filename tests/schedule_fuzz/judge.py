@@ -49,7 +49,7 @@ FIXED = (
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 SIZES = 1_000_000  # from this seed on, edits are of sizes alone
-SHARED = "mlagen.schedules.shared."
+SHARED = ("mlagen.schedules.shared.", "mlagen.schedules.tables.")
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
 _CODE = re.compile(r"error\[([\w-]+)\]")
@@ -121,8 +121,9 @@ def prepare(case: Case, folder: Path) -> Prepared:
 
 def _shared_declarations(module: str) -> str | None:
     """The text of a module of functions that schedules share, None for one of schedules."""
-    path = ROOT / f"schedules/shared/{module.removeprefix(SHARED)}.py"
-    text = path.read_text() if module.startswith(SHARED) else "@schedule("
+    shared = module.startswith(SHARED)
+    path = ROOT / f"{module.removeprefix('mlagen.').replace('.', '/')}.py"
+    text = path.read_text() if shared else "@schedule("
     return None if "@schedule(" in text else text
 
 

@@ -31,11 +31,11 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3
-from mlagen.attention.latent.sm_90a.few_e4m3 import P_BITS, P_BYTES, maxima
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
+from mlagen.attention.latent.sm_90a.swap_ab.products import P_BITS, P_BYTES, maxima
 from mlagen.dsl import (
     Access,
     Operation,
@@ -281,7 +281,8 @@ class E4m3Decode:
         """Read this role's columns of V as operand A; keys past the sequence's end as 0: P is 0
         there, but 0 * NaN is not."""
         self._record(
-            "load_values", tile, first_tile=self._first(role) // BOX, counts=True,
+            "load_values", tile, shared="latent/load_values", counts=True,
+            first_tile=self._first(role) // BOX,
             uses=(Value(self.keys.name, tile),), defines=(Value("V"),),
         )  # fmt: skip
 

@@ -1,0 +1,124 @@
+"""What the parts of a kernel share: its problem, its space, and what their templates may name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.problem import LatentProblem, item_rows
+from mlagen.attention.latent.sm_90a.registers import FLOAT
+from mlagen.dsl import Access, Operation, RingTile, Tile, Value, exactly, record
+from mlagen.dsl.builder import AccessKind, Mover
+from mlagen.errors import ScheduleError
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmaTile, WarpRole
+
+OPERATION_FIELDS = {one.name for one in dataclasses.fields(Operation)}
+MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
+# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
+COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
+
+
+def rows_in_eights(k: LatentProblem) -> int:
+    """Query rows that products have for a work item."""
+    return -(-item_rows(k) // 8) * 8
+
+
+def is_few(k: LatentProblem) -> bool:
+    """Whether swap-AB serves a problem: its rows of Q are few."""
+    return item_rows(k) <= MOST_ROWS
+
+
+@dataclass
+class Kernel:
+    """`rows`: query rows that products have. `math`: the warpgroup that has O; `scores`: the one
+    that has S and P, the same unless roles are split. Registers (o, s) are the schedule's.
+    `context`: operands of all templates; each part adds its own."""
+
+    k: Any
+    s: PipelineSpace
+    rows: int
+    math: WarpRole
+    scores: WarpRole
+    context: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for role in self.users:
+            if role.threads != 128:
+                raise ScheduleError(
+                    f"role {role.name!r} has {role.threads} threads",
+                    hint="one warpgroup has all query rows of a block",
+                )
+        parts = self.k.d_v // COLUMNS
+        self.context |= {
+            "k": self.k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT,
+            "role": self.math, "value_parts": parts,
+            "row_major_bits": hex(ROW_MAJOR), "column_major_bits": hex(COLUMN_MAJOR),
+            "o": self.s.names("o", exactly("registers", parts * self.rows // 2, "O^T")),
+            "s": self.s.names("s", exactly("registers", self.rows // 2, "S^T of a tile")),
+        }  # fmt: skip
+        self.name(
+            ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
+            ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
+            ("own_key", ".b32", "this thread's first key of a tile"),
+            ("own_row", ".b32", "its first query row"),
+        )
+
+    @property
+    def users(self) -> tuple[WarpRole, ...]:
+        """Roles that use keys, the one that uses Q first."""
+        return (self.math,) if self.scores is self.math else (self.scores, self.math)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.s.roles[-1].warps.stop * 32
+
+    @property
+    def held_rows(self) -> int:
+        """Query rows that a thread has numbers of."""
+        return self.rows // 4
+
+    def tiles(self, tensor: str) -> list[TmaTile]:
+        """The schedule's tiles of a tensor."""
+        return [tile for tile in self.s.smem.tiles.values() if tile.tensor == tensor]
+
+    def name(self, *registers: tuple[str, str, str]) -> None:
+        """Declare registers (operand of templates, type, why), one each."""
+        for operand, type, why in registers:
+            self.context[operand] = self.s.named(operand, type, 1, why)[0]
+
+    def names(self, *registers: tuple[str, str, int, str]) -> None:
+        """Declare registers (operand of templates, type, how many, why), several each."""
+        for operand, type, count, why in registers:
+            self.context[operand] = self.s.named(operand, type, count, why)
+
+    def record(self, template: str, tile: Tile | None, **more: Any) -> None:
+        """Record the operation of a template, which has the name of its file. `more`: fields of
+        `Operation`; the rest are operands of the template."""
+        more.setdefault("name", template.rpartition("/")[2])
+        record(self._operation(template, tile, more))
+
+    def mover(self, pipeline: Pipeline, template: str, *uses: Value, **operands: Any) -> Mover:
+        """What `copy` of the pipeline is, by a template; `release` is the same of all."""
+
+        def mover(kind: AccessKind, tile: Tile) -> Operation:
+            access = Access(kind, RingTile(pipeline.name, tile))
+            if kind == "release":
+                return Operation(kind, "pipeline/release.ptx.j2", tile,
+                                 lambda at: {"pipeline": pipeline}, access=access)  # fmt: skip
+            return self._operation(template, tile, {
+                "name": kind, "pipeline": pipeline, "access": access, "uses": uses, **operands,
+            })  # fmt: skip
+
+        return mover
+
+    def _operation(self, template: str, tile: Tile | None, more: Mapping[str, Any]) -> Operation:
+        own = {name: more[name] for name in OPERATION_FIELDS & more.keys()}
+        context = {**self.context, **{name: more[name] for name in more.keys() - own.keys()}}
+        return Operation(
+            template=f"{template}.ptx.j2", tile=tile, context=lambda at: context, **own
+        )

@@ -1,0 +1,63 @@
+"""The plain order of swap-AB kernels, which their tables rearrange: one tile after another, and one
+role at a time.
+"""
+
+from __future__ import annotations
+
+from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3
+from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
+from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
+    FromRegisters,
+    KeyScales,
+    OrderedQueries,
+)
+from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
+from mlagen.dsl import PipelineOrder, by
+from mlagen.targets.nvidia.dsl import WarpRole
+
+
+def copies(storage: AsStored | Dequantized) -> list[str]:
+    """How a tile's columns come."""
+    return [f"copy {pipeline.name}" for pipeline in storage.arriving]
+
+
+def swap_ab_order(
+    producer: WarpRole, queries: Queries, storage: AsStored | Dequantized, products: Bf16 | E4m3
+) -> PipelineOrder:
+    """Of kernels whose one warpgroup has S and O."""
+    math, fetches = queries.kernel.math.name, producer.name
+    dequant = [storage.dequant.name] if isinstance(storage, Dequantized) else []
+    return PipelineOrder(
+        before=(*by(fetches, "setup"), *(part for name in dequant for part in by(name, "setup")),
+                *by(math, "setup", "clear")),
+        tiles=(
+            *by(fetches, *queries.loads, *copies(storage), "look_up"),
+            *storage.steps,
+            *by(math, *queries.reads, *products.of_scores, "softmax",
+                *(("zero_tail",) if storage.cleans else ()), "rescale", *products.of_values,
+                *storage.keys.releases),
+        ),
+        after=by(math, "store_sum", "finish"),
+        hints=frozenset({"prefetch"}),
+    )  # fmt: skip
+
+
+def split_roles_order(
+    producer: WarpRole, queries: OrderedQueries, scales: KeyScales, storage: AsStored,
+    products: FromRegisters,
+) -> PipelineOrder:  # fmt: skip
+    """Of kernels one of whose warpgroups has S, and the other one O."""
+    kernel, fetches = queries.kernel, producer.name
+    scores, math = kernel.scores.name, kernel.math.name
+    return PipelineOrder(
+        before=(*by(fetches, "setup"), *by(scores, "setup", "clear"), *by(math, "setup", "clear")),
+        tiles=(
+            *by(fetches, *queries.queries.loads, *copies(storage), "look_up"),
+            *by(scores, *queries.reads, *scales.steps, *products.of_scores, "softmax",
+                *storage.keys.releases),
+            *by(math, "rescale", *products.of_values, "is_read", *storage.keys.releases),
+            *by(scores, "wait_read"),
+        ),
+        after=(*by(scores, "store_sum", "hand_sums"), *by(math, "finish")),
+        hints=frozenset({"prefetch"}),
+    )  # fmt: skip

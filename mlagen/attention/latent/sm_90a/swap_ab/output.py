@@ -1,0 +1,31 @@
+"""What is done with O: it is divided by the row sums and stored, with the LSE; of a part to a slot,
+and blocks may combine the parts of a row block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlagen.attention.latent.sm_90a.parts import parts_over
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.dsl import Value
+from mlagen.targets.nvidia.dsl import TmaTile
+
+
+class Output:
+    """`template` stores it; `sums`: where the role with O has row sums. The weights of parts lie
+    over `tiles`, which are done with by then."""
+
+    def __init__(
+        self, kernel: Kernel, template: str, tiles: Sequence[TmaTile], *, sums: str = "l"
+    ) -> None:
+        self.kernel, self.template = kernel, template
+        self.parts = parts_over(kernel.s, tiles, kernel.rows, kernel.k.d_v, kernel.math)
+        kernel.context["parts"] = self.parts
+        self.uses = (Value("O"), Value(sums)) if sums == "l" else (Value(sums), Value("O"))
+
+    def store(self) -> None:
+        """Store O / l, LSE and maxima."""
+        rooms = tuple(Value(room.name) for room in self.parts.rooms.values())
+        self.kernel.record(self.template, None, name="finish", joins=True, uses=self.uses,
+                           defines=rooms)  # fmt: skip
