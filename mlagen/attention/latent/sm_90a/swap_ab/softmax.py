@@ -57,7 +57,7 @@ class Softmax:
         kernel.context.setdefault("of_scores", [kernel.context["c"]] * each)
         kernel.context |= {
             "p": self.p, "warps": self.warps, "weights": f"{weights.weights}.ptx.j2",
-            "scaled_sums": False, **weights.context,
+            "scaled_sums": False, "grained": False, **weights.context,
         }  # fmt: skip
 
     def clear(self) -> None:
