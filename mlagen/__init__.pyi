@@ -119,8 +119,8 @@ class _MlaDecodeGfx950Knobs(_MlaDecodeConfig, total=False):
     band: int
     lds_dma_wait: str
     persistent: int
-    rows: int
     slots: int
+    variant: str
 
 class _MlaDecodeGfx950Aiter(_MlaDecodeGfx950Knobs, total=False):
     arguments: Required[Literal["aiter"]]
@@ -131,6 +131,7 @@ class _MlaDecodeGfx950(_MlaDecodeGfx950Knobs, total=False):
 class _MlaDecodeSm100(_MlaDecodeConfig, total=False):
     ctas: int
     persistent: int
+    variant: str
 
 class _MlaDecodeSm90(_MlaDecodeConfig, total=False):
     ahead: int
@@ -175,9 +176,11 @@ class _MlaSparseDecodeGfx950(_MlaSparseDecodeConfig, total=False):
     band: int
     lds_dma_wait: str
     slots: int
+    variant: str
 
 class _MlaSparseDecodeSm100(_MlaSparseDecodeConfig, total=False):
     ctas: int
+    variant: str
 
 class _MlaSparseDecodeSm90(_MlaSparseDecodeConfig, total=False):
     boxes: int
@@ -195,9 +198,11 @@ class _MlaSparsePrefillGfx950(_MlaSparsePrefillConfig, total=False):
     band: int
     lds_dma_wait: str
     slots: int
+    variant: str
 
 class _MlaSparsePrefillSm100(_MlaSparsePrefillConfig, total=False):
     ctas: int
+    variant: str
 
 class _MlaSparsePrefillSm90(_MlaSparsePrefillConfig, total=False):
     boxes: int

@@ -13,29 +13,42 @@ from mlagen.attention.latent.gfx950.parts import Parts
 from mlagen.attention.latent.gfx950.products import Bf16Products
 from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.attention.latent.gfx950.softmax import LazyRescale, PerTile
+from mlagen.attention.latent.gfx950.variants import form
+from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES
 from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.gfx950.dequantized import Dequantized
-from mlagen.families.mla_sparse.gfx950.form import rows_of
 from mlagen.families.mla_sparse.gfx950.listed import Listed
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.schedules.tables.latent_overlapped import latent_overlapped
 from mlagen.schedules.tables.latent_serial import latent_serial
 
-SERIAL = Parts(
+BF16 = Parts(
     ROWS_16, Listed, Bf16, Bf16Products, PerTile, LatentOutput, slots=(4, 2), bands=(6, 4, 2)
 )
-OVERLAPPED = Parts(
-    ROWS_32, Listed, Bf16, Bf16Products, LazyRescale, first_columns(384), (4,), (6, 5, 4)
+BF16_ROWS_32 = Parts(
+    ROWS_32, Listed, Bf16, Bf16Products, LazyRescale, first_columns(384), (4,), bands=(6, 5, 4)
 )
-DEQUANTIZED = replace(SERIAL, storage=Dequantized, slots=(2,), bands=(4, 3, 2))
+KV_FP8 = replace(BF16, storage=Dequantized, slots=(2,), bands=(4, 3, 2))
 
 
-@schedule(problem=MlaSparsePrefillConfig, target="gfx950")
-def mla_sparse_prefill_gfx950(k, s):
-    wide = rows_of(k, s) == ROWS_32.rows
-    if k.rows != "bf16":
-        latent_serial(k, s, DEQUANTIZED)
-    elif wide:
-        latent_overlapped(k, s, OVERLAPPED)
-    else:
-        latent_serial(k, s, SERIAL)
+def plain(k):
+    return k.rows == "bf16"
+
+
+def quantized(k):
+    return k.rows != "bf16"
+
+
+VARIANTS = (
+    form("bf16", "bf16 rows, 16 heads a wave", latent_serial, BF16, BY_WAVES,
+         serves=plain, usual=lambda k, knobs: k.num_heads <= 64),
+    form("bf16_rows_32", "bf16 rows, 32 heads a wave", latent_overlapped, BF16_ROWS_32,
+         BY_WIDE_WAVES, serves=plain),
+    form("kv_fp8", "rows of e4m3 in all formats, converted before LDS, 16 heads a wave",
+         latent_serial, KV_FP8, BY_WAVES, serves=quantized),
+)  # fmt: skip
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="gfx950", variants=VARIANTS)
+def mla_sparse_prefill_gfx950(k, s, variant):
+    variant.table(k, s)

@@ -26,6 +26,7 @@ from mlagen.problem.expected import compare
 from mlagen.verify import verify, verify_thoroughly
 
 KERNEL, MERGE = "mla_decode_gfx950", "mla_decode_merge_gfx950"
+OF_ROWS = {16: "bf16", 32: "bf16_rows_32"}  # variants by query rows of a wave
 CALL = ("q", "cache", "block_table", "cache_lengths")
 # None, one, around a tile of 32 keys and of the plan's 64, and through the loop.
 LENGTHS = (0, 1, 31, 33, 64, 65, 127, 200, 290)
@@ -93,7 +94,7 @@ def test_knobs(slots, band):
 def test_more_than_64_rows_share_their_keys(heads, data):
     """One workgroup a sequence, all waves or some with rows of their own."""
     artifact = built(MlaDecodeConfig(heads))
-    assert artifact.manifest.knobs["rows"] == 32
+    assert artifact.manifest.knobs["variant"] == OF_ROWS[32]
     check(artifact, lengths=(0, 1, 33, 64, 130), data=data)
 
 
@@ -106,12 +107,16 @@ def test_eight_tokens_of_sixteen_heads_are_one_workgroup(mask, split_keys):
 
 @pytest.mark.parametrize("band", [6, 5, 4])
 def test_bands_of_wide_waves(band):
-    check(built(MlaDecodeConfig(12), rows=32, band=band), lengths=LENGTHS, data="late_max")
+    check(
+        built(MlaDecodeConfig(12), variant=OF_ROWS[32], band=band),
+        lengths=LENGTHS,
+        data="late_max",
+    )
 
 
 def test_kv_heads_of_wide_waves():
     config = MlaDecodeConfig(128, num_kv_heads=2, q_len=2, page_size=1)
-    check(built(config, rows=32), lengths=(1, 70))
+    check(built(config, variant=OF_ROWS[32]), lengths=(1, 70))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_kv_heads_of_wide_waves():
 )
 def test_rows_of_a_wave_follow_from_the_rows_that_share_keys(fields, rows):
     schedule = load(KERNEL).build(MlaDecodeConfig(**fields), {})
-    assert schedule.knobs["rows"] == rows
+    assert schedule.facts.rows == 4 * rows
 
 
 def test_wide_waves_have_a_simd_to_themselves():
@@ -155,7 +160,7 @@ def test_any_call(heads, page_size, q_len, mask, lengths, split_keys, data):
     ("fields", "knobs"),
     [
         ({"num_heads": 6, "q_len": 2}, {}),
-        ({"num_heads": 3, "q_len": 8}, {"rows": 32}),
+        ({"num_heads": 3, "q_len": 8}, {"variant": OF_ROWS[32]}),
         ({"num_heads": 128}, {"persistent": 1}),
         ({"num_heads": 16, "q_len": 4, "mask": "null"}, {}),
         ({"num_heads": 16, "num_kv_heads": 4, "q_len": 3}, {}),
@@ -174,7 +179,9 @@ def test_all_code_is_reached(fields, knobs):
     assert report.coverage.reached == report.coverage.total, report.coverage.gaps
 
 
-@pytest.mark.parametrize("knobs", [{}, {"rows": 32}, {"persistent": 1, "arguments": "aiter"}])
+@pytest.mark.parametrize(
+    "knobs", [{}, {"variant": OF_ROWS[32]}, {"persistent": 1, "arguments": "aiter"}]
+)
 @pytest.mark.parametrize("split_keys", [0, 64])
 def test_sequences_of_different_numbers_of_new_tokens(knobs, split_keys):
     """The oldest token of one sequence sees more keys than another's: none, all or some of them."""
@@ -227,7 +234,7 @@ def test_a_plan_for_other_waves_is_refused():
     config = MlaDecodeConfig(16)
     made = mla_decode_inputs(config, data="realistic", seed=0, lengths=(70, 3))
     plan = decode_kernel(built(config)).plan(made.cache_lengths, device="cpu")
-    wide = decode_kernel(built(config, rows=32))
+    wide = decode_kernel(built(config, variant=OF_ROWS[32]))
     with pytest.raises(ConfigError, match="for blocks of 64 query rows, the kernel has 128"):
         wide(**{n: getattr(made, n) for n in CALL}, scale=made.scale, plan=plan)
 
@@ -255,7 +262,7 @@ def lines_of(artifact, pattern, after="loop, i % 4 = 0"):
 @pytest.mark.parametrize("rows", [16, 32])
 @pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt.*cluster", r"s_barrier"])
 def test_a_removed_wait_or_barrier_is_found(pattern, rows):
-    artifact = built(MlaDecodeConfig(16), rows=rows)
+    artifact = built(MlaDecodeConfig(16), variant=OF_ROWS[rows])
     changed = without(artifact, lines_of(artifact, pattern)[:1])
     report = verify(changed, lengths=(500,))
     assert not report.clean, pattern
@@ -266,7 +273,7 @@ def test_a_removed_wait_or_barrier_is_found(pattern, rows):
     [(16, r"v_pk_mul_f32 v\[O\+"), (32, r"v_pk_mul_f32 v\[O\+"), (32, r"accvgpr_write_b32 a\[OA")],
 )
 def test_an_output_that_does_not_follow_the_maximum_is_wrong(rows, pattern):
-    artifact = built(MlaDecodeConfig(16), rows=rows)
+    artifact = built(MlaDecodeConfig(16), variant=OF_ROWS[rows])
     changed = without(artifact, lines_of(artifact, pattern))
     report = verify(changed, lengths=(500,), data="late_max", modes=("latest",))
     assert report.clean and not report.right
@@ -274,7 +281,7 @@ def test_an_output_that_does_not_follow_the_maximum_is_wrong(rows, pattern):
 
 @pytest.mark.parametrize("rows", [16, 32])
 def test_a_key_past_the_last_that_is_seen_is_wrong(rows):
-    artifact = built(MlaDecodeConfig(16), rows=rows)
+    artifact = built(MlaDecodeConfig(16), variant=OF_ROWS[rows])
     changed = without(artifact, lines_of(artifact, r"v_cndmask_b32 v\[S", after=".text"))
     report = verify(changed, lengths=(33, 70), modes=("latest",))
     assert report.clean and not report.right

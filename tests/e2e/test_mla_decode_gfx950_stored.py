@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlagen.attention.latent.facts import facts_of
 from mlagen.codegen import build
 from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
@@ -38,6 +39,14 @@ PAIRS = [
 ]  # fmt: skip
 # None, one, around a tile of 64 keys, and through the loop.
 LENGTHS = (0, 1, 33, 64, 65, 127, 130, 300)
+
+
+def of_rows(pair, rows):
+    """The variant with so many query rows a wave."""
+    name = "bf16" if pair[1] == "bf16" else "qkv_fp8" if pair == OF_E4M3 else "kv_fp8"
+    return name + ("_rows_32" if rows == 32 else "")
+
+
 stored = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 
 
@@ -142,7 +151,7 @@ def test_all_code_that_can_be_reached_is_checked(pair):
 @pytest.mark.parametrize("heads", [65, 96, 128])
 def test_more_than_64_rows_share_their_keys(pair, heads):
     artifact = built(config_of(pair, heads))
-    assert artifact.manifest.knobs["rows"] == 32
+    assert facts_of(artifact.manifest).rows == 128
     check(artifact, lengths=(0, 1, 64, 130), data="late_max")
 
 
@@ -157,7 +166,7 @@ def test_eight_tokens_of_sixteen_heads_are_one_workgroup(pair, mask, split_keys)
 @pytest.mark.parametrize(("rows", "between"), [(16, False), (32, True)])
 def test_branches_reach_the_epilogue(rows, between):
     """Of more code than a branch reaches it stands between the loop and its drains."""
-    text = built(config_of(("bf16", E4M3), 16), rows=rows).text
+    text = built(config_of(PAIRS[0], 16), variant=of_rows(PAIRS[0], rows)).text
     assert (text.index("==== epilogue") < text.index("==== drain")) is between
 
 
@@ -165,7 +174,7 @@ def test_branches_reach_the_epilogue(rows, between):
 @pytest.mark.parametrize("slots", [3, 2])
 @pytest.mark.parametrize("band", [8, 4])
 def test_knobs_of_wide_waves(pair, slots, band):
-    artifact = built(config_of(pair, 12), rows=32, slots=slots, band=band)
+    artifact = built(config_of(pair, 12), variant=of_rows(pair, 32), slots=slots, band=band)
     check(artifact, lengths=LENGTHS, data="late_max")
 
 
@@ -174,13 +183,17 @@ def test_knobs_of_wide_waves(pair, slots, band):
 def test_knobs_of_products_of_e4m3(heads, band):
     """In wide waves, and of workgroups of several items."""
     config = config_of(OF_E4M3, heads)
-    check(built(config, rows=32, band=band), lengths=LENGTHS, data="late_max")
+    check(built(config, variant=of_rows(OF_E4M3, 32), band=band), lengths=LENGTHS, data="late_max")
     check(built(config, persistent=1, band=band), lengths=LENGTHS, split_keys=64, blocks=3)
 
 
 @stored
 def test_more_than_64_rows_in_waves_of_16(pair):
-    check(built(config_of(pair, 128), rows=16), lengths=(1, 65, 200), data="late_max")
+    check(
+        built(config_of(pair, 128), variant=of_rows(pair, 16)),
+        lengths=(1, 65, 200),
+        data="late_max",
+    )
 
 
 @pytest.mark.parametrize("heads", [16, 128])
@@ -261,7 +274,7 @@ def lines_of(artifact, pattern, after="loop, i % 2 = 0"):
 @pytest.mark.parametrize("pair, slots", [((E4M3, E4M3), 2), (OF_E4M3, 4)])
 @pytest.mark.parametrize("pattern", [r"s_waitcnt vmcnt.*cluster", r"s_barrier"])
 def test_a_removed_wait_or_barrier_is_found(pattern, pair, slots, rows):
-    artifact = built(config_of(pair, 16), rows=rows, slots=slots)
+    artifact = built(config_of(pair, 16), variant=of_rows(pair, rows), slots=slots)
     changed = without(artifact, lines_of(artifact, pattern, f"loop, i % {slots} = 0")[:1])
     assert not verify(changed, lengths=(700,)).clean, pattern
 
@@ -278,7 +291,7 @@ def test_a_number_that_is_not_converted_or_scaled_is_wrong(pattern):
 @pytest.mark.parametrize("pattern", [r"v_cvt_pk_fp8_f32 v\[S.*op_sel", r"v_add_f32.*0xc0c00000"])
 def test_weights_are_packed_relative_to_their_bias(pattern, rows):
     """A half that is not packed is wrong; so is P without its bias, as small ones become 0."""
-    artifact = built(config_of(OF_E4M3, 16), rows=rows)
+    artifact = built(config_of(OF_E4M3, 16), variant=of_rows(OF_E4M3, rows))
     changed = without(artifact, lines_of(artifact, pattern, after=".text"))
     report = verify(changed, lengths=(700,), modes=("latest",))
     assert not report.right

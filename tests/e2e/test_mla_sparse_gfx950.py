@@ -23,6 +23,7 @@ from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.verify import verify, verify_thoroughly
 
 PREFILL, DECODE = "mla_sparse_prefill_gfx950", "mla_sparse_decode_gfx950"
+WIDE = ("variant", "bf16_rows_32")
 MERGE = "mla_decode_merge_gfx950"
 CONFIGS = {
     PREFILL: MlaSparsePrefillConfig, DECODE: MlaSparseDecodeConfig, MERGE: MlaDecodeMergeConfig
@@ -94,7 +95,7 @@ def test_pools(page_size):
 @pytest.mark.parametrize("band", [6, 4, 2])
 @pytest.mark.parametrize("slots", [4, 2])
 def test_knobs(slots, band):
-    artifact = built(PREFILL, (("rows", 16), ("slots", slots), ("band", band)), num_heads=16)
+    artifact = built(PREFILL, (("variant", "bf16"), ("slots", slots), ("band", band)), num_heads=16)
     check(artifact, rows=len(LENGTHS), topk=290, lengths=LENGTHS)
 
 
@@ -102,10 +103,10 @@ def test_knobs(slots, band):
 @pytest.mark.parametrize("heads", [8, 100])
 def test_more_heads_a_wave(heads, band):
     """One workgroup has them all; M seldom moves, and is not the largest score."""
-    artifact = built(PREFILL, (("rows", 32), ("band", band)), num_heads=heads)
+    artifact = built(PREFILL, (WIDE, ("band", band)), num_heads=heads)
     for data in ("realistic", "late_max"):
         check(artifact, data=data, rows=len(LENGTHS), topk=290, lengths=LENGTHS)
-    artifact = built(DECODE, (("rows", 32), ("band", band)), num_heads=heads, causal=True)
+    artifact = built(DECODE, (WIDE, ("band", band)), num_heads=heads, causal=True)
     check(artifact, batch=2, topk=290, splits=3)
 
 

@@ -28,9 +28,8 @@ def stated(name: str, **fields: Any) -> str:
     schedule, problem, _ = checked(name, fields, {})
     made = schedule.build(problem, {})
     return ", ".join(
-        f"{one.name} to {one.to}" for one in problem.roundings(made.target.name, made.knobs)
-        if one.name != "M"
-    )  # fmt: skip
+        f"{one.name} to {one.to}" for one in problem.roundings(made.facts) if one.name != "M"
+    )
 
 
 def agree(found: dict[int, str], *form: str) -> None:

@@ -6,12 +6,12 @@ judged by: numbers of tiles below, at and beyond the loop, with whole and cut ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlagen.attention.latent.gfx950.parts import Parts
+from mlagen.attention.latent.gfx950.variants import of_problem
 from mlagen.attention.latent.sm_100a.dequantised import Dequantised
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
@@ -72,6 +72,7 @@ class Case:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     solves: type | None = None
     given: tuple[Any, ...] = ()
+    facts: Callable[[Any, Mapping[str, Any]], Any] | None = None  # of a variant whose table it is
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -121,13 +122,13 @@ def _tensor_memory(
     return Case(name, "sm_100a", path, "tensor_memory", config.to_fields(), calls, **more)
 
 
-def _latent(name: str, table: str, config: Any, parts: Parts, *calls: Call, **more: Any) -> Case:
-    """A table of latent rows on gfx950, of a problem's parts."""
-    path, fields = ROOT / f"schedules/tables/{table}.py", config.to_fields()
-    given = (parts,)
-    return Case(
-        name, "gfx950", path, table, fields, calls, solves=type(config), given=given, **more
-    )
+def _latent(name: str, kernel: Any, variant: str, config: Any, *calls: Call, **more: Any) -> Case:
+    """A table of latent rows on gfx950, of a kernel's variant."""
+    (made,) = (one for one in kernel.VARIANTS if one.name == variant)
+    table, parts = made.table.args
+    path, fields = ROOT / f"schedules/tables/{table.name}.py", config.to_fields()
+    more |= {"solves": type(config), "given": (of_problem(parts, config),), "facts": made.facts}
+    return Case(name, "gfx950", path, table.name, fields, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -241,61 +242,54 @@ CASES: tuple[Case, ...] = (
     _shipped("mla_prefill_reduce", "mla_prefill_reduce", {"num_heads": 3, "lse": True},
              *(Call({"partials": list(range(9, 0, -1)), "rows": [16, 1, 7, 16, 2, 5, 16, 3, 9]},
                     data) for data in ("realistic", "randn")), share=0.8),
-    _latent("mla_decode_gfx950", "latent_serial", MlaDecodeConfig(16), mla_decode_gfx950.SERIAL,
+    _latent("mla_decode_gfx950", mla_decode_gfx950, "bf16", MlaDecodeConfig(16),
             Call({"lengths": (1, 33, 64, 97, 130, 192, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 290)}, "realistic"), share=0.6),
-    _latent("mla_decode_gfx950 several", "latent_serial", MlaDecodeConfig(16),
-            mla_decode_gfx950.SERIAL,
+    _latent("mla_decode_gfx950 several", mla_decode_gfx950, "bf16", MlaDecodeConfig(16),
             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
             Call({"lengths": (0, 65, 290, 200), "blocks": 1}, "realistic"),
             knobs={"persistent": 1}, share=0.4),
-    _latent("mla_decode_gfx950 aiter", "latent_serial", MlaDecodeConfig(16, q_len=2),
-            mla_decode_gfx950.SERIAL,
+    _latent("mla_decode_gfx950 aiter", mla_decode_gfx950, "bf16", MlaDecodeConfig(16, q_len=2),
             Call({"lengths": (97, 0, 1, 290, 64, 33), "blocks": 2}, "late_max"),
             Call({"lengths": (65, 290), "blocks": 2, "split_keys": 64}, "realistic"),
             knobs={"persistent": 1, "arguments": "aiter"}, share=0.4),
-    _latent("mla_decode_gfx950 wide", "latent_overlapped", MlaDecodeConfig(65),
-            mla_decode_gfx950.OVERLAPPED,
+    _latent("mla_decode_gfx950 wide", mla_decode_gfx950, "bf16_rows_32", MlaDecodeConfig(65),
             Call({"lengths": (1, 33, 64, 97, 130)}, "late_max"),
             Call({"lengths": (0, 200, 290)}, "realistic"), share=0.6),
-    _latent("mla_decode_gfx950 e4m3", "latent_serial", E4M3, mla_decode_gfx950.quantized(E4M3),
+    _latent("mla_decode_gfx950 e4m3", mla_decode_gfx950, "kv_fp8", E4M3,
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.6),
-    _latent("mla_decode_gfx950 wide e4m3", "latent_serial", replace(E4M3, num_heads=65),
-            mla_decode_gfx950.QUANTIZED_ROWS_32,
+    _latent("mla_decode_gfx950 wide e4m3", mla_decode_gfx950, "kv_fp8_rows_32",
+            replace(E4M3, num_heads=65),
             Call({"lengths": (1, 64, 65, 200)}, "late_max"),
             Call({"lengths": (0, 410)}, "realistic"), share=0.4),
-    _latent("mla_decode_gfx950 rope-aware", "latent_serial", ROPE_AWARE,
-            mla_decode_gfx950.quantized(ROPE_AWARE),
+    _latent("mla_decode_gfx950 rope-aware", mla_decode_gfx950, "kv_fp8", ROPE_AWARE,
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
-    _latent("mla_decode_gfx950 wide rope-aware", "latent_serial",
-            replace(ROPE_AWARE, num_heads=65), mla_decode_gfx950.QUANTIZED_ROWS_32,
+    _latent("mla_decode_gfx950 wide rope-aware", mla_decode_gfx950, "kv_fp8_rows_32",
+            replace(ROPE_AWARE, num_heads=65),
             Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
-    _latent("mla_decode_gfx950 fp8", "latent_overlapped", replace(E4M3, compute="fp8"),
-            mla_decode_gfx950.E4M3,
+    _latent("mla_decode_gfx950 fp8", mla_decode_gfx950, "qkv_fp8", replace(E4M3, compute="fp8"),
             Call({"lengths": (1, 64, 65, 130, 200, 300)}, "late_max"),
             Call({"lengths": (0, 65, 200, 410)}, "realistic"), share=0.4),
-    _latent("mla_decode_gfx950 wide fp8", "latent_overlapped",
-            replace(E4M3, num_heads=65, compute="fp8"), mla_decode_gfx950.E4M3_ROWS_32,
+    _latent("mla_decode_gfx950 wide fp8", mla_decode_gfx950, "qkv_fp8_rows_32",
+            replace(E4M3, num_heads=65, compute="fp8"),
             Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
     _shipped("mla_decode_merge_gfx950", "mla_decode_merge_gfx950", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"), share=0.3),
-    _latent("mla_sparse_prefill_gfx950", "latent_serial", MlaSparsePrefillConfig(16),
-            mla_sparse_prefill_gfx950.SERIAL, *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950", "latent_serial",
-            MlaSparseDecodeConfig(16, extra=True, causal=True),
-            replace(mla_sparse_decode_gfx950.SERIAL, bands=(4, 2)), *LISTED_EXTRA, share=0.4),
-    _latent("mla_sparse_prefill_gfx950 wide", "latent_overlapped", MlaSparsePrefillConfig(65),
-            mla_sparse_prefill_gfx950.OVERLAPPED, *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950 wide", "latent_overlapped", MlaSparseDecodeConfig(65),
-            mla_sparse_decode_gfx950.OVERLAPPED, *LISTED_DECODE, share=0.4),
-    _latent("mla_sparse_prefill_gfx950 e4m3", "latent_serial",
-            MlaSparsePrefillConfig(16, rows="e4m3_row"), mla_sparse_prefill_gfx950.DEQUANTIZED,
+    _latent("mla_sparse_prefill_gfx950", mla_sparse_prefill_gfx950, "bf16",
+            MlaSparsePrefillConfig(16), *LISTED_PREFILL, share=0.4),
+    _latent("mla_sparse_decode_gfx950", mla_sparse_decode_gfx950, "bf16",
+            MlaSparseDecodeConfig(16, extra=True, causal=True), *LISTED_EXTRA, share=0.4),
+    _latent("mla_sparse_prefill_gfx950 wide", mla_sparse_prefill_gfx950, "bf16_rows_32",
+            MlaSparsePrefillConfig(65), *LISTED_PREFILL, share=0.4),
+    _latent("mla_sparse_decode_gfx950 wide", mla_sparse_decode_gfx950, "bf16_rows_32",
+            MlaSparseDecodeConfig(65), *LISTED_DECODE, share=0.4),
+    _latent("mla_sparse_prefill_gfx950 e4m3", mla_sparse_prefill_gfx950, "kv_fp8",
+            MlaSparsePrefillConfig(16, rows="e4m3_row"),
             *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950 v32", "latent_serial",
-            MlaSparseDecodeConfig(16, rows="v32", causal=True),
-            replace(mla_sparse_decode_gfx950.DEQUANTIZED, bands=(3, 2)), *LISTED_DECODE, share=0.4),
+    _latent("mla_sparse_decode_gfx950 v32", mla_sparse_decode_gfx950, "kv_fp8",
+            MlaSparseDecodeConfig(16, rows="v32", causal=True), *LISTED_DECODE, share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),

@@ -150,8 +150,16 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
         free = table.__code__.co_argcount - 2 - len(case.given)
         defaults = (*case.given, *(table.__defaults__ or ())[-free:]) if free else case.given
         given = FunctionType(table.__code__, table.__globals__, table.__name__, defaults)
-        function = dataclasses.replace(function, problem_type=case.solves, function=given)
+        function = dataclasses.replace(function, problem_type=_solved(case), function=given)
     return function
+
+
+def _solved(case: Case) -> Any:
+    """The problem's class, which says the facts of a case whose table is that of a variant."""
+    facts, solves = case.facts, case.solves
+    if facts is None or solves is None:
+        return solves
+    return type(solves.__name__, (solves,), {"facts": lambda k, _, knobs: facts(k, knobs)})
 
 
 @contextmanager

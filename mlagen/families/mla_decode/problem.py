@@ -14,9 +14,8 @@ The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.facts import Facts
@@ -29,7 +28,6 @@ from mlagen.attention.masks import (
     SlidingWindowCausal,
 )
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.orders import facts_for
 from mlagen.problem.fields import Fields, integer, listed, told
 
 D_QK, D_V = 576, 512
@@ -170,10 +168,6 @@ class MlaDecodeConfig(Fields):
                 hint="products of e4m3 are of dtype=fp8_e4m3 and cache_dtype=fp8_e4m3: columns of "
                 "other queries and rows have types or scales of their own; compute=bf16 takes them",
             )
-
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
-        """Of a kernel for it whose schedule has no variants."""
-        return facts_for(target, asdict(self), knobs)
 
     def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""

@@ -10,8 +10,6 @@ from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.numerics import roundings
 from mlagen.attention.latent.order import (
-    BY_WAVES,
-    BY_WIDE_WAVES,
     KEYS_AS_ROWS,
     SEESAW,
     SEESAW_OF_GRAINS,
@@ -21,24 +19,19 @@ from mlagen.attention.latent.order import (
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.families.mla_sparse.rows import row_format
 
-WAVES = 4  # of a workgroup on gfx950, each with rows of its own
-
 
 def facts_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Facts | None:
     """Of a kernel for `target`; fields and knobs by name. Blocks of decode on Hopper with keys as
     rows put parts together. None: a schedule for it has variants, or is not ours."""
-    if target == "sm_100a":
+    if target != "sm_90a":
         return None
-    order = _order_for(target, problem, knobs)
+    order = _order_for(problem, knobs)
     few = bool(knobs.get("keys_as_rows"))
-    rows = WAVES * int(knobs["rows"]) if target == "gfx950" else BLOCK_ROWS
     decode = "q_len" in problem
-    return Facts(order, rows, swap_ab=few, combine="blocks" if few and decode else "kernel")
+    return Facts(order, BLOCK_ROWS, swap_ab=few, combine="blocks" if few and decode else "kernel")
 
 
-def _order_for(target: str, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
-    if target == "gfx950":
-        return BY_WIDE_WAVES if knobs["rows"] == 32 else BY_WAVES
+def _order_for(problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
     sums = knobs.get("scales") == "sums"
     if knobs.get("keys_from") == "registers":
         block = row_format(problem["rows"], problem["d_qk"]).block

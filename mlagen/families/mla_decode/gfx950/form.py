@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.attention.latent.gfx950.sizes import ELEMENT_BYTES, VECTOR, WAVES
-from mlagen.attention.latent.problem import item_rows
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
-from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Space
 
 
 def cache_bytes(k: MlaDecodeConfig) -> int:
     """Bytes of a row of the cache."""
     return k.cache_columns * ELEMENT_BYTES[k.cache_element]
-
-
-def wave_rows(k: MlaDecodeConfig) -> tuple[int, int]:
-    """Query rows that a wave may have, the usual first: as few as let one workgroup have all that
-    share keys."""
-    return (16, 32) if item_rows(k) <= 16 * WAVES else (32, 16)
-
-
-def rows_of(k: MlaDecodeConfig, s: Space) -> int:
-    """The knob: query rows of a wave."""
-    rows: int = s.choice("rows", *wave_rows(k), comment="query rows of a wave; a workgroup has 4")
-    return rows
-
-
-def held_rows(shape: Shape, k: MlaDecodeConfig, s: Space) -> None:
-    """Holds the shape of a form against the knob: ConfigError where that says another."""
-    rows = rows_of(k, s)
-    if rows != shape.rows:
-        raise ConfigError(f"rows={rows}: this table is that of {shape.rows} query rows a wave")
 
 
 def signature(k: MlaDecodeConfig, *, persistent: bool = False) -> Signature:

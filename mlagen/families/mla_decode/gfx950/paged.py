@@ -12,7 +12,7 @@ from mlagen.attention.latent.problem import item_rows
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.dsl import Binding, Signature, Tile, Value
 from mlagen.families.mla_decode.gfx950.aiter_arguments import loaded
-from mlagen.families.mla_decode.gfx950.form import cache_bytes, held_rows
+from mlagen.families.mla_decode.gfx950.form import cache_bytes
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
 from mlagen.targets.gfx950.dsl import Entry, Space
@@ -29,7 +29,6 @@ class Paged:
 
     def __init__(self, loop: LatentLoop) -> None:
         self.loop, self.k = loop, loop.k
-        held_rows(loop.shape, loop.k, loop.space)
         self.form = work_form_of(loop.k, loop.space)
         self.persistent, self.work = self.form.persistent, (self.form.work,)
         self.signature: Signature = self.form.signature(loop.k)

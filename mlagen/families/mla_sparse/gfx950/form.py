@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.targets.gfx950.dsl import Space
 
 Problem = MlaSparsePrefillConfig | MlaSparseDecodeConfig
 # Rows of a pool, bytes of one with what follows it, and where pages begin (`Paging`).
@@ -28,30 +26,14 @@ def is_decode(k: Problem) -> bool:
     return isinstance(k, MlaSparseDecodeConfig)
 
 
-def wave_rows(k: Problem) -> tuple[int, ...]:
-    """Heads that a wave may have, the usual number first: as few as let one workgroup have all."""
-    if k.rows != "bf16":  # which wait in the registers that 32 heads would take
-        return (16,)
-    return (16, 32) if k.num_heads <= 16 * WAVES else (32, 16)
-
-
-def rows_of(k: Problem, s: Space) -> int:
-    """The knob: heads of a wave. ConfigError for products that there are none of."""
+def refuse_products(k: Problem) -> None:
+    """ConfigError for products that no form has."""
     if getattr(k, "compute", "bf16") != "bf16":
         name = "mla_sparse_decode_gfx950" if is_decode(k) else "mla_sparse_prefill_gfx950"
         raise ConfigError(
             f"compute=fp8: {name} has no such form",
             hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
         )
-    rows: int = s.choice("rows", *wave_rows(k), comment="heads of a wave; a workgroup has 4")
-    return rows
-
-
-def held_rows(shape: Shape, k: Problem, s: Space) -> None:
-    """Holds the shape of a form against the knob, by which the host counts workgroups."""
-    rows = rows_of(k, s)
-    if rows != shape.rows:
-        raise ConfigError(f"rows={rows}: this table is that of {shape.rows} heads a wave")
 
 
 def signature(k: Problem) -> Signature:

@@ -18,8 +18,8 @@ from mlagen.dsl import Binding, Signature, Tile, Value
 from mlagen.families.mla_sparse.gfx950.form import (
     SETUP_NUMBERS,
     has,
-    held_rows,
     is_decode,
+    refuse_products,
     signature,
 )
 from mlagen.targets.gfx950.dsl import Block, Entry, Regs, Space
@@ -36,7 +36,7 @@ class Listed:
 
     def __init__(self, loop: LatentLoop) -> None:
         self.loop, self.k = loop, loop.k
-        held_rows(loop.shape, loop.k, loop.space)
+        refuse_products(loop.k)
         self.decode, self.causal, self.extra = (
             is_decode(loop.k),
             *(has(loop.k, field) for field in ("causal", "extra")),
