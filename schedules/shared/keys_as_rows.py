@@ -11,6 +11,8 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.grained import has_grains
+from mlagen.attention.latent.sm_90a.grained_keys import GrainedKeys
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.schedules.shared.keys_in_registers import keys_in_registers
@@ -40,6 +42,17 @@ def keys_as_rows(k, s, stored, operations, decode):
     s.smem.room("P", 128 * heads, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
+    # Beside 32 heads, or fewer that are padded to them, which four threads a row lift.
+    scales = s.choice("scales", "grains", "numbers",
+                      comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
+        has_grains(stored) and heads == 32
+    ) else "numbers"  # fmt: skip
+    if scales == "grains":
+        for piece in range(pieces):
+            s.smem.room(f"grains {piece}", 4 * 64 // pieces)
+        if k.dtype == "bf16":
+            s.smem.room("of queries", 4 * heads)  # c times what undoes a power of two
+
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     early, late = (), ()
@@ -48,7 +61,7 @@ def keys_as_rows(k, s, stored, operations, decode):
                         comment="pieces whose rows are loaded early")  # fmt: skip
         early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
-    d = operations(k, s, math, KeysAsRows)
+    d = operations(k, s, math, GrainedKeys if scales == "grains" else KeysAsRows)
     waits = k.dtype != "bf16"  # Q comes by way of registers: after the first rows were asked for
 
     with prologue(math):
@@ -66,6 +79,7 @@ def keys_as_rows(k, s, stored, operations, decode):
         d.load_queries(i + 1, when=not waits)
         for piece in range(pieces):
             d.fetch(i + 1, piece, when=piece in late)
+            d.measure(i + 1, piece)
             d.refill(i + 1, piece)
         d.load_queries(i + 1, when=waits)
     with epilogue(math):

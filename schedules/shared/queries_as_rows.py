@@ -80,24 +80,28 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     ) else 1  # fmt: skip
     s.cta_cluster(blocks)
     shared = blocks > 1
-    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
-    # rows for one of the two places only.
-    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
-    if shared:
-        widths = (2,) if narrow else (4, 2)
-    else:
-        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
-    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
-    # What ptxas spills else: positions beside a CTA cluster's lists, and many tokens of one block.
+    # What ptxas spills else: two lists and positions of many tokens, where heads fill no block.
     causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
     tokens = getattr(k, "q_len", 1)
-    spills = k.dtype == "bf16" and causal and not extra if shared else tokens > 2
+    both, partly = causal and extra, k.num_heads % 64 > 0
+    spills = not shared and tokens > 2 and (
+        k.num_heads > 64 or (both and partly and k.dtype == "bf16")
+    )  # fmt: skip
     able = has_grains(stored)
     scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
                       comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
         able
     ) else "numbers"  # fmt: skip
     grained = scales == "grains"
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
+    # rows for one of the two places only; positions beside all scales of a row none for four.
+    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
+    if shared:
+        listed = grained and causal and not extra and k.dtype == "bf16"
+        widths = (2,) if narrow or listed else (4, 2)
+    else:
+        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
+    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
     tight = stored and (shared or stored.scales == "key" or grained)
     whens = ("early",) if tight else ("early", "late")
     refill = s.choice("left_refill", *whens,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,13 @@ import pytest
 from sparse_calls import artifact, given
 
 from mlagen.attention.latent.facts import order_of
-from mlagen.attention.latent.order import SEESAW, SEESAW_OF_GRAINS
+from mlagen.attention.latent.order import (
+    KEYS_AS_ROWS,
+    KEYS_OF_GRAINS,
+    SEESAW,
+    SEESAW_OF_GRAINS,
+    Order,
+)
 from mlagen.families.mla_decode.exact import exact as exact_decode
 from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -75,25 +82,36 @@ CASES = [
 ]  # fmt: skip
 
 
+# Numbers of heads, one of each schedule; those of v32 on Hopper are of five.
+COUNTS = {("sm90", "v32"): (8, 20, 32, 64, 128)}
+
+
 @pytest.mark.parametrize(("which", "target", "rows"), CASES)
 def test_heads_change_no_result(which: str, target: str, rows: str) -> None:
     """Peaked scores: two numbers of heads are apart by no more than what both state."""
-    few, many = (answer(which, sparse(which, target, n, rows)) for n in (8, 64))
-    for answered in (few, many):
+    counts = COUNTS.get((target, rows), (8, 64))
+    found = [answer(which, sparse(which, target, n, rows)) for n in counts]
+    for answered in found:
         assert holds(*answered)
     # Both are rounded to bf16.
-    assert holds(few[0], many[0], few[2] + many[2] + U_BF16 * (np.abs(few[1]) + few[2]))
+    for few, many in itertools.combinations(found, 2):
+        assert holds(few[0], many[0], few[2] + many[2] + U_BF16 * (np.abs(few[1]) + few[2]))
 
 
-@pytest.mark.parametrize("heads", [64, 128])
-def test_grains_round_less(heads: int) -> None:
-    """Rows of 33 and more heads are rounded to f16: what rounds them to bf16 exceeds that bound."""
+@pytest.mark.parametrize(
+    ("heads", "own", "wide"),
+    [(32, KEYS_OF_GRAINS, KEYS_AS_ROWS), (64, SEESAW_OF_GRAINS, SEESAW),
+     (128, SEESAW_OF_GRAINS, SEESAW)],
+    ids=["32", "64", "128"],
+)  # fmt: skip
+def test_grains_round_less(heads: int, own: Order, wide: Order) -> None:
+    """Rows of 17 and more heads are rounded to f16: what rounds them to bf16 exceeds that bound."""
     made = sparse("decode", "sm90", heads, "v32")
-    assert order_of(made.artifact) is SEESAW_OF_GRAINS
+    assert order_of(made.artifact) == own
     o, values, bound = answer("decode", made)
     assert holds(o, values, bound)
     inputs = peaked("decode", made.config)
-    coarse = rounding(inputs, heads=list(range(SHARED)), order=SEESAW).output.values
+    coarse = rounding(inputs, heads=list(range(SHARED)), order=wide).output.values
     assert not holds(coarse, values, bound, 2.0)
 
 

@@ -15,8 +15,7 @@ TARGETS = ("sm90", "sm100", "gfx950")
 # On Hopper, where schedules of more heads are others: what kernels of up to so many heads state.
 OTHERWISE = {
     ("sparse", "sm90", "v32"): {
-        16: "Q to f16, P to f16", 32: "rows to bf16, P to bf16",
-        128: "rows to f16, Q to f16, P to f16",
+        16: "Q to f16, P to f16", 128: "rows to f16, Q to f16, P to f16",
     },
     ("decode", "sm90", "fp8_e4m3"): {32: "Q to f16, P to f16", 128: "P to bf16"},
     ("decode", "sm90", "fp8_rope_aware"): {32: "Q to f16, P to bf16", 128: "P to bf16"},

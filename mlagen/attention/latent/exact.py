@@ -126,7 +126,8 @@ def _stored_error(
         step = np.ones(len(keys))
         if keys.grains is not None:
             share, grown = over_largest(keys.grains, walk.tiles, order.tile)
-            step = 1.0 / (share * grown[:, None]).reshape(-1)[: len(keys)]
+            late = grown if order.late_columns < D_V else np.ones(walk.tiles)
+            step = 1.0 / (share * late[:, None]).reshape(-1)[: len(keys)]
         unit, small = U_F16, small + F16_STEP / 2 * scale[:, None] * step
     normal = np.where(unit * weights >= small, weights, 0.0)
     few = np.minimum(normal @ np.abs(v), factor * _spread(normal, v, keys))

@@ -108,6 +108,9 @@ SEESAW_OF_GRAINS = replace(SEESAW, grained=True, lifted=True, halves=True)
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 
+# The same over rows of e4m3 with scales of columns, and products of f16.
+KEYS_OF_GRAINS = replace(KEYS_AS_ROWS, grained=True, lifted=True, halves=True)
+
 # The same over e4m3 numbers that become f16 on their way to scores, as Q does; and where they have
 # one scale, also on their way to sums, as P does.
 SCORES_OF_F16 = replace(KEYS_AS_ROWS, lifted=True)

@@ -11,6 +11,7 @@ from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.numerics import roundings
 from mlagen.attention.latent.order import (
     KEYS_AS_ROWS,
+    KEYS_OF_GRAINS,
     SEESAW,
     SEESAW_OF_GRAINS,
     Order,
@@ -36,9 +37,10 @@ def _order_for(problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Order:
     if knobs.get("keys_from") == "registers":
         block = row_format(problem["rows"], problem["d_qk"]).block
         return keys_in_registers(problem["d_qk"], block if sums else 0)
+    grains = knobs.get("scales") == "grains"
     if knobs.get("keys_as_rows"):
-        return KEYS_AS_ROWS
-    return SEESAW_OF_GRAINS if knobs.get("scales") == "grains" else SEESAW
+        return KEYS_OF_GRAINS if grains else KEYS_AS_ROWS
+    return SEESAW_OF_GRAINS if grains else SEESAW
 
 
 def roundings_for(problem: Mapping[str, Any], facts: Facts | None) -> tuple[Rounding, ...]:

@@ -1,16 +1,15 @@
 """MLA of many query rows over rows of e4m3 whose columns have scales, on Hopper: numbers of a row
-are f16, in multiples of a running grain (`latent.grains`).
+are f16, in multiples of a key's grain (`latent.grains`).
 
-As `FedSeesaw`, but a number times its scale is not rounded to bf16. Divided by the grain, a power
-of two that all keys of a tile share, it becomes f16: exactly where its scale is a power of two, and
-else with one rounding, in half as many instructions. c is multiplied by a tile's grain. Where the
-grain grows O is divided by that, together with what the maximum does. Q is f16, a row times a power
-of two, and so is P. Columns that are bf16 in memory stay that, divided by the grain, as do theirs
-of Q: products of both kinds add to the same sums.
+As `FedSeesaw`, but a number times its scale is not rounded to bf16. Divided by its key's grain, a
+power of two, it becomes f16: exactly where its scale is a power of two, and else with one rounding,
+in half as many instructions. Scores and P are multiplied by grains, P over the largest so far.
+Where that grows O is divided by what it grows by, together with what the maximum does. Q is f16, a
+row times a power of two, and so is P. Columns that are bf16 in memory stay that, divided by the
+grain, as do theirs of Q: products of both kinds add to the same sums.
 
-The feeder's warps measure 16 keys each and meet at their named barrier; so all have the grain
-before they convert a tile. A math warpgroup reads it where it has scores of a tile, and where it
-takes the other one's maximum after one.
+The feeder measures a key where it converts it, and leaves its grain in SMEM. A math warpgroup reads
+those of a tile whose scores it has, and takes the largest so far with the other one's maximum.
 """
 
 from __future__ import annotations
@@ -27,6 +26,10 @@ from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, acquire
 from mlagen.targets.nvidia.dsl.smem import Scratch
 
 FP32_BIAS, FP32_FRACTION = 127, 23  # of an exponent; bits below it
+# Bits of the least scale that counts, and what is taken off a scale's exponent.
+SCALE_BITS = {
+    "least": hex(FP32_BIAS + LEAST_SCALE << FP32_FRACTION), "lift": LIFT << FP32_FRACTION
+}  # fmt: skip
 OWN_TEMPLATES = ("measure", "store_grains", "lift_queries")
 
 
@@ -60,12 +63,15 @@ class Grained(FedSeesaw):
 
     def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
         found, rows = super()._feeding(s), SLOTS // self.blocks
-        for name, type, why in (
-            ("next_scales", ".f32", "of each of this thread's next rows the scale of a group"),
-            ("ratios", ".b32", "of rows to convert, such a scale over the grain"),
-            ("grains", ".b32", "bits of what numbers of these rows are multiples of"),
+        # A thread with one row has registers for all of its scales; else its four threads share.
+        whole = self.blocks > 1
+        each = LANES if whole else 1
+        for name, type, count, why in (
+            ("next_scales", ".f32", rows * each, "scales of this thread's next rows"),
+            ("ratios", ".b32", rows * each, "of rows to convert, these over the grain"),
+            ("grains", ".b32", rows, "bits of what numbers of these rows are multiples of"),
         ):
-            found[name] = s.named(name, type, rows, why)
+            found[name] = s.named(name, type, count, why)
         for name, why in (
             ("grain", "bits of what O is a multiple of: the largest grain so far"),
             ("largest", "bits of the largest grain of this warpgroup's tile"),
@@ -76,8 +82,8 @@ class Grained(FedSeesaw):
             found["c"] = [self.supply["c"][0], *below]
         return found | {
             "values_of": "f16", "f16_tiles": self.stored.boxes, "factors": self.factors,
-            "least": hex(FP32_BIAS + LEAST_SCALE << FP32_FRACTION),
-            "lift": LIFT << FP32_FRACTION, "grain_at": FLOAT * ROWS,
+            "whole_scales": whole, "grain_at": FLOAT * ROWS, "row_threads": 2,
+            **SCALE_BITS,
         }  # fmt: skip
 
     def _weights(self, tile: Tile) -> tuple[Scratch, tuple[Value, ...]]:

@@ -65,6 +65,7 @@ class KeysAsRows:
 
     held = False  # whether scores take keys from registers
     scaled_sums = False  # whether scales of columns multiply sums
+    grained = False  # or numbers, which are multiples of a key's grain
     whole_rows = False  # whether rows are fetched whole
     loads_too = False  # or loaded, as the kernel's argument says
     parts: Parts | None = None  # that blocks put together
@@ -112,7 +113,7 @@ class KeysAsRows:
             "parts": self.parts, "item_rows": k.num_heads, "looks_ahead": self.looks_ahead,
             "scaled_sums": self.scaled_sums, "loads_too": self.loads_too,
             "whole_rows": self.whole_rows, "values_of": "bf16",
-            "parts_a_weight": k.d_v // COLUMNS,
+            "parts_a_weight": k.d_v // COLUMNS, "grained": self.grained, "factors": None,
             "o": s.names("o", exactly("registers", k.d_v // COLUMNS * self.rows // 2, "O^T")),
             "s": s.names("s", exactly("registers", self.rows // 2, "S^T of a tile")),
             **self._registers(s),
@@ -152,7 +153,7 @@ class KeysAsRows:
             producer=name,
             consumer=name,
             resident=True,
-            producer_threads=self.math.threads if self.k.dtype != "bf16" else 0,
+            producer_threads=0 if self.reads_queries == "load_queries" else self.math.threads,
         )
         self.cache = tuple(
             s.smem.pipeline(
@@ -231,6 +232,7 @@ class KeysAsRows:
         name, fetched = self.math.name, []
         for pipeline in self.cache:
             fetched += [f"fetch {pipeline.name}"] if self.stored else []
+            fetched += [f"measure {pipeline.name}"] if self.grained else []
             fetched.append(f"copy {pipeline.name}")
         return PipelineOrder(
             before=by(name, "setup", "clear"),
@@ -263,8 +265,12 @@ class KeysAsRows:
             return
         self._record(
             "load_queries", tile, domain="first", template=self.reads_queries,
-            defines=(Value(self.query.name),),
+            defines=(Value(self.query.name),), **self._of_queries(),
         )  # fmt: skip
+
+    def _of_queries(self) -> dict[str, Any]:
+        """What that template takes besides."""
+        return {}
 
     @property
     def reads_queries(self) -> str:
@@ -286,7 +292,8 @@ class KeysAsRows:
 
     def softmax(self, tile: Tile) -> None:
         """Mask S; M and alpha; P in place of S, as bf16 to SMEM; sums."""
-        self._record("softmax", tile, uses=(Value("S"), Value("l")), joins=True,
+        self._record("softmax", tile, joins=True,
+                     uses=(Value("S"), Value("l"), *self._measured(tile)),
                      defines=(Value(self.p.name, tile), Value("alpha"), Value("l")))  # fmt: skip
 
     def rescale(self, tile: Tile) -> None:
@@ -305,6 +312,13 @@ class KeysAsRows:
     def refill(self, tile: Tile, group: int) -> None:
         """Fetch keys of `tile`, or store those that were loaded, as bf16."""
         copy(self.cache[group], tile)
+
+    def measure(self, tile: Tile, group: int) -> None:
+        """Find what numbers of rows of `tile` are multiples of, where that is not 1."""
+
+    def _measured(self, tile: Tile) -> tuple[Value, ...]:
+        """What that leaves for the softmax."""
+        return ()
 
     def fetch(self, tile: Tile, group: int, *, when: bool = True) -> None:
         """Load the numbers of e4m3 rows of `tile` to registers. `when`: or elsewhere."""

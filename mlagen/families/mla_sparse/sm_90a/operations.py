@@ -59,6 +59,10 @@ BY_FEEDER = {
     **{name: f"grained/{name}.ptx.j2" for name in OF_GRAINS},
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
+BY_GRAINED_KEYS = {
+    **BY_KEYS,
+    **{name: f"grained/{name}.ptx.j2" for name in ("lift_queries", "measure_rows")},
+}
 BY_HELD_KEYS = {
     **BY_KEYS,
     **_templates(
@@ -86,6 +90,8 @@ def _by_keys(kind: type[KeysAsRows]) -> dict[str, str]:
         return {**BY_SCALED_SUMS, **_templates("whole_rows", *OF_WHOLE_ROWS)}
     if kind.scaled_sums:
         return BY_SCALED_SUMS
+    if kind.grained:
+        return BY_GRAINED_KEYS
     return BY_HELD_KEYS if kind.held else BY_KEYS
 
 
@@ -172,7 +178,7 @@ def prefill_by_keys(
     """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held else query_rows(_listed(k), row_form(k))
+    rows = None if kind.held or kind.grained else query_rows(_listed(k), row_form(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
@@ -189,7 +195,7 @@ def decode_by_keys(
     """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held else query_rows(_listed(k), row_form(k))
+    rows = None if kind.held or kind.grained else query_rows(_listed(k), row_form(k))
     form = Form(
         decode_signature(
             k, math.threads, rows=rows, resident=2, together=True, bulk=kind.loads_too
