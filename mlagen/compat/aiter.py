@@ -56,6 +56,7 @@ def mla_decode_fwd(
     causal: bool = True,
     *,
     compute: str = "bf16",
+    checked: bool = False,
 ) -> tuple[Any, Any]:
     """Writes attention of `q` over the paged cache to `o`; returns (logits, lse): the parts fp32
     [rows, 1, H, 512], and the log-sum-exp fp32 [tokens, H], natural logarithm, None without
@@ -68,7 +69,9 @@ def mla_decode_fwd(
     else is done with them, nor with `return_logits`: parts are always returned. `compute`, which
     AITER has not: "fp8" multiplies e4m3 numbers, P too, over e4m3 queries and caches.
 
-    Work of arrays of numpy is checked item by item. Raises ConfigError for what no kernel takes,
+    Work of arrays of numpy is checked item by item. Kernels believe tables on a GPU, as AITER's do:
+    damaged ones reach other memory. `checked`, which AITER has not either, copies them to the host
+    first, waiting for the GPU, and checks them too. Raises ConfigError for what no kernel takes,
     UnsupportedError for what there is no kernel for, before anything is launched.
     """
     _refuse(page_size, nhead_kv, kv_buffer, logit_cap)
@@ -96,7 +99,7 @@ def mla_decode_fwd(
         work_info_set, scale=kernel.config.d_qk**-0.5 if sm_scale is None else float(sm_scale),
         q_scale=q_scale, kv_scale=kv_scale, max_seqlen_q=max_seqlen_q, reduce_indptr=reduce_indptr,
         reduce_final_map=reduce_final_map, reduce_partial_map=reduce_partial_map, out=o,
-        work_meta_data=work_meta_data,
+        work_meta_data=work_meta_data, checked=checked,
     )  # fmt: skip
     rows, heads, columns = run.partial_o.shape
     return run.partial_o.reshape((rows, 1, heads, columns)), run.lse if return_lse else None
@@ -112,13 +115,16 @@ def mla_reduce_v1(
     num_kv_splits: int,
     final_output: Any,
     final_lse: Any = None,
+    *,
+    checked: bool = False,
 ) -> None:
     """Merges parts into `final_output` [tokens, H, 512 or 128] bf16 or fp32, and `final_lse` fp32
     [tokens, H] where it is given; only rows of groups that have parts change.
 
     `partial_output` fp32 [rows, H, D] or [rows, 1, H, D], normalised; `partial_lse` fp32 [rows, H]
     or [rows, 1, H, 1], natural logarithms; the rest int32. `num_kv_splits`, room of AITER's kernel,
-    is not looked at: any number of parts is merged.
+    is not looked at: any number of parts is merged. Arrays of numpy are checked; `checked` checks
+    tensors of a GPU, too, waiting for it: without it the kernel believes them.
 
     Raises ConfigError for what the kernel does not take.
     """
@@ -134,7 +140,9 @@ def mla_reduce_v1(
             tensor = tensor.reshape((shape[0], *shape[2 : extents + 1]))
         parts.append(tensor)
     maps = reduce_indptr, reduce_final_map, reduce_partial_map
-    aiter_reduce((parts[0], parts[1]), maps, int(max_seqlen_q), final_output, final_lse)
+    aiter_reduce(
+        (parts[0], parts[1]), maps, int(max_seqlen_q), final_output, final_lse, checked=checked
+    )
 
 
 def _refuse(page_size: int, nhead_kv: int, kv_buffer: Any, logit_cap: float) -> None:

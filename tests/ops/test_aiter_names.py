@@ -93,6 +93,24 @@ def rocm(torch: Any, architecture: str) -> None:
     torch.cuda.get_device_name = lambda device: "AMD Fake"
 
 
+def _checked_on_request(given: dict[str, Any], parts: Any, logs: Any, o: Any) -> None:
+    """Tables of a GPU are looked at with `checked`, its own addresses among them."""
+    places = [given[name].data_ptr() for name in WORK[:2]]
+    elsewhere = Tensor(np.array(places[::-1], np.int64))
+    with pytest.raises(ConfigError, match="work_meta_data holds the addresses"):
+        fwd(given, work_meta_data=elsewhere, checked=True)
+    first, final, slots = (given[name] for name in WORK[2:])
+    far, late = slots.array.copy(), Tensor(final.array + 99)
+    far[0] = 2**20
+    for wrong, most, said in (
+        ((first, final, Tensor(far)), 2, "reduce_partial_map has 1048576"),
+        ((first, late, slots), 2, "the output has 6"),
+        ((first, final, slots), 1, "max_seqlen_q=1, but a group has 2 tokens"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            aiter.mla_reduce_v1(parts, logs, *wrong, most, 0, o, checked=True)
+
+
 def test_tensors_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the launcher of a kernel built once; on another GPU nothing is built."""
     launcher = Emulating()
@@ -114,6 +132,7 @@ def test_tensors_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
         logs = Tensor(np.zeros((len(parts.array), 1, 12, 1), np.float32))
         maps = [given[name] for name in WORK[2:]]
         aiter.mla_reduce_v1(parts, logs, *maps, 2, 0, o, whole)
+        _checked_on_request(given, parts, logs, o)
     with installed() as torch:
         rocm(torch, "gfx942:sramecc+:xnack-")
         with pytest.raises(UnsupportedError, match="is a gfx942, for which there is no target"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from mlagen.families.mla_decode.aiter_work import (
     check_aiter_work,
     check_merging,
     check_page_list,
+    check_table,
 )
 from mlagen.families.mla_decode.kernel import Launch, PreparedMlaDecode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -107,7 +109,8 @@ class AiterDecodeKernel:
         H, 512]) and `partial_lse` [rows, H]. `work_meta_data`: AITER's tensor of two addresses,
         which is made where it is not given. `checked` copies all int32 tensors to the host first,
         waiting for the GPU, and refuses work that is not done once, and what leads out of tensors;
-        for arrays of the host that is always done.
+        for arrays of the host that is always done. Without it the kernel believes tables on a GPU,
+        as AITER's does: damaged ones reach other memory.
 
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         launched.
@@ -172,7 +175,9 @@ class AiterDecodeKernel:
         most = self._most_tokens(call.max_seqlen_q)
         outputs = self._outputs(call, tensors, {**outputs, **parts}, maps)
         if host or call.checked:
-            self._check_work({**tensors, **maps}, int(outputs["partial_lse"].shape[0]))
+            self._check_work({**tensors, **maps}, int(outputs["partial_lse"].shape[0]), most)
+            if call.table is not None:
+                check_table(call.table, self._places(tensors, host))
         tokens, workgroups = int(tensors["q"].shape[0]), int(tensors["work_indptr"].shape[0]) - 1
         everything = {**tensors, **outputs}
         launches: list[Launch] = []
@@ -274,13 +279,20 @@ class AiterDecodeKernel:
             outputs[name] = output
         return outputs
 
-    def _check_work(self, tensors: dict[str, Any], rows: int) -> None:
-        """All that the host can see of AITER's arrays; `rows`: of the partial buffers."""
+    def _check_work(self, tensors: dict[str, Any], rows: int, most: int) -> None:
+        """All that the host can see of AITER's arrays; `rows`: of the partial buffers; `most`:
+        tokens of a sequence, which `max_seqlen_q` says."""
         names = (*TENSORS[2:], *REDUCTION)
         held = {name: as_host(name, tensors[name]) for name in names if name in tensors}
         shape = AiterShape.of(
             self.config, held["qo_indptr"], held["kv_indptr"], held["kv_last_page_lens"]
         )
+        longest = max(end - first for first, end in pairwise(shape.qo_indptr))
+        if longest > most:
+            raise ConfigError(
+                f"max_seqlen_q={most}, but a sequence has {longest} query tokens",
+                hint=f"max_seqlen_q={longest}",
+            )
         tokens = int(tensors["q"].shape[0])
         if shape.qo_indptr[-1] > tokens:
             raise ConfigError(f"qo_indptr ends at {shape.qo_indptr[-1]}, q has {tokens} tokens")
@@ -295,14 +307,20 @@ class AiterDecodeKernel:
     def _table(self, tensors: dict[str, Any], host: bool) -> Any:
         """`work_meta_data`: where the work's two arrays lie. One that was made stays, as a captured
         graph may know it."""
+        first, second = places = self._places(tensors, host)
         if host:
-            return table_of(self.artifact, tensors)
-        own = [tensors[name] for name in ("work_indptr", "work_info_set")]
-        first, second = (device_tensor("work", tensor, 0).pointer for tensor in own)
+            return np.array(places, np.int64)
         if (first, second) not in self._tables:
-            memory = self._memory or TorchMemory(own[0].device)
+            memory = self._memory or TorchMemory(tensors["work_indptr"].device)
             self._tables[first, second] = memory.upload(np.array([first, second], np.int64))
         return self._tables[first, second]
+
+    def _places(self, tensors: dict[str, Any], host: bool) -> tuple[int, ...]:
+        """The addresses of `work_indptr` and `work_info_set`."""
+        if host:
+            return tuple(table_of(self.artifact, tensors).tolist())
+        own = [tensors[name] for name in ("work_indptr", "work_info_set")]
+        return tuple(device_tensor("work", tensor, 0).pointer for tensor in own)
 
     def _merging(self) -> Artifact:
         if self._reduce is None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from mlagen.attention.latent.call_tensors import check
+from mlagen.attention.latent.call_tensors import as_host, check
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_kernel import (
     REDUCE_COLUMNS,
     REDUCE_KERNEL,
     AiterDecodeKernel,
 )
+from mlagen.families.mla_decode.aiter_work import check_reduction_maps
 from mlagen.families.mla_decode.problem import D_QK, MlaDecodeConfig
 from mlagen.launch import Launcher, gpu_launcher
 from mlagen.launch.device_tensor import is_torch, on_the_host
@@ -86,12 +85,20 @@ def aiter_decode(
     )
 
 
-def aiter_reduce(parts: tuple[Any, Any], maps: tuple[Any, Any, Any], most: int, o: Any, lse: Any,
-                 ) -> None:  # fmt: skip
+def aiter_reduce(
+    parts: tuple[Any, Any],
+    maps: tuple[Any, Any, Any],
+    most: int,
+    o: Any,
+    lse: Any,
+    *,
+    checked: bool,
+) -> None:
     """Merges `parts`, partial_o fp32 [rows, H, D] and partial_lse fp32 [rows, H], into `o` [tokens,
     H, D] and `lse` [tokens, H], None where it is not wanted. `maps`: reduce_indptr,
     reduce_final_map and reduce_partial_map. `most`: tokens of the longest group. Arrays of numpy
-    are checked in full. ConfigError for what the kernel cannot serve."""
+    are checked in full, and with `checked` those of a GPU, which waits for it. ConfigError for what
+    the kernel cannot serve."""
     indptr, final_map, partial_map = maps
     tensors = {
         "partial_output": parts[0], "partial_lse": parts[1], "reduce_indptr": indptr,
@@ -113,10 +120,11 @@ def aiter_reduce(parts: tuple[Any, Any], maps: tuple[Any, Any, Any], most: int, 
         check("final_lse", lse, (tokens, heads), "fp32")
     _check_gpu("mla_reduce_v1", o)
     kernel, launcher = _reduce(heads, depth, output, lse is not None)
+    if (host or checked) and int(indptr.shape[0]) > 1:
+        names = ("reduce_indptr", "reduce_final_map", "reduce_partial_map")
+        held = [as_host(name, tensors[name]) for name in names]
+        check_reduction_maps((held[0], held[1], held[2]), tokens=tokens, rows=rows, most=most)
     if host:
-        longest = int(np.diff(final_map, axis=1).max(initial=0))
-        if longest > most:
-            raise ConfigError(f"max_seqlen_q={most}, but a group has {longest} tokens")
         kernel(*parts, *maps, out=o, **({} if lse is None else {"lse": lse}))
         return
     groups = int(indptr.shape[0]) - 1

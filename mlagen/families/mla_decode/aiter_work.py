@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.call_tensors import as_host
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.problem.arrays import check_int32, check_offsets
@@ -236,26 +237,13 @@ def check_merging(
 ) -> None:
     """ConfigError unless the reduction merges each split tile from its own parts, once. A group
     without parts has no meaning, and neither has what follows the last offset."""
-    check_int32("reduce_indptr", reduce_indptr, (None,), least=2)
-    check_int32("reduce_final_map", reduce_final_map, (None, 2))
-    check_int32("reduce_partial_map", reduce_partial_map, (None,))
-    check_offsets("reduce_indptr", reduce_indptr, int(reduce_indptr[-1]), "reduce_partial_map")
-    groups = list(pairwise(reduce_indptr.tolist()))
-    for name, have, need in (
-        ("reduce_partial_map", len(reduce_partial_map), groups[-1][1]),
-        ("reduce_final_map", len(reduce_final_map), len(groups)),
-    ):
-        if need > have:
-            raise ConfigError(f"reduce_indptr needs {need} entries of {name}, which has {have}")
+    groups = _groups(reduce_indptr, reduce_final_map, reduce_partial_map)
     parts: dict[tuple[int, int], list[int]] = defaultdict(list)
     for item in items:
         if item.place >= 0 and item.qo_start < item.qo_end:
             parts[item.qo_start, item.qo_end].append(item.place)
-    for group, (first, end) in enumerate(groups):
-        if first == end:
-            continue
-        start, stop = reduce_final_map[group].tolist()
-        merged, there = sorted(reduce_partial_map[first:end].tolist()), parts.pop((start, stop), [])
+    for group, (start, stop), slots in groups:
+        merged, there = sorted(slots), parts.pop((start, stop), [])
         if merged != sorted(there):
             raise ConfigError(
                 f"reduce group {group} merges rows {merged} into tokens {start} .. {stop - 1}, "
@@ -266,3 +254,70 @@ def check_merging(
             f"no reduce group merges tokens {start} .. {stop - 1}, whose parts are at rows "
             f"{sorted(there)}"
         )
+
+
+def check_table(table: Any, places: tuple[int, ...]) -> None:
+    """ConfigError unless `work_meta_data` holds the addresses `places`, of work_indptr and
+    work_info_set."""
+    held = np.asarray(as_host("work_meta_data", table)).reshape(-1)
+    if held.dtype.itemsize != 8 or held.dtype.kind not in "iu" or held.size < len(places):
+        raise ConfigError(
+            f"work_meta_data has {held.size} numbers of dtype {held.dtype}",
+            hint="int64 or uint64 [2]; it is made where it is not given",
+        )
+    given = tuple(int(place) & 2**64 - 1 for place in held[: len(places)])
+    if given != places:
+        raise ConfigError(
+            f"work_meta_data holds the addresses {given[0]:#x} and {given[1]:#x}; work_indptr lies "
+            f"at {places[0]:#x}, work_info_set at {places[1]:#x}",
+            hint="it is made where it is not given",
+        )
+
+
+def check_reduction_maps(maps: tuple[Any, Any, Any], *, tokens: int, rows: int, most: int) -> None:
+    """ConfigError for a reduction that leads out of `rows` of the partial buffers or out of
+    `tokens` of the output, that writes a token twice, or of which a group has more than `most`
+    tokens. A group without parts has no meaning, and neither has what follows the last offset."""
+    groups = _groups(*maps)
+    reached = 0
+    for index, (first, end), slots in sorted(groups, key=lambda group: group[1]):
+        if not reached <= first < end <= tokens:
+            raise ConfigError(
+                f"reduce_final_map[{index}]=({first}, {end}) is no range of rows of its own; the "
+                f"output has {tokens}"
+            )
+        if end - first > most:
+            raise ConfigError(
+                f"max_seqlen_q={most}, but a group has {end - first} tokens",
+                hint=f"max_seqlen_q={end - first}",
+            )
+        for slot in slots:
+            if not 0 <= slot <= rows - (end - first):
+                raise ConfigError(
+                    f"reduce_partial_map has {slot}: group {index} takes {end - first} rows from "
+                    f"there, the partial buffers have {rows}"
+                )
+        reached = end
+
+
+def _groups(
+    indptr: Any, final_map: Any, partial_map: Any
+) -> list[tuple[int, tuple[int, int], list[int]]]:
+    """Number, tokens and parts of each group that has parts. ConfigError for offsets that fall or
+    that need more entries than there are."""
+    check_int32("reduce_indptr", indptr, (None,), least=2)
+    check_int32("reduce_final_map", final_map, (None, 2))
+    check_int32("reduce_partial_map", partial_map, (None,))
+    check_offsets("reduce_indptr", indptr, int(indptr[-1]), "reduce_partial_map")
+    groups = list(pairwise(indptr.tolist()))
+    for name, have, need in (
+        ("reduce_partial_map", len(partial_map), groups[-1][1]),
+        ("reduce_final_map", len(final_map), len(groups)),
+    ):
+        if need > have:
+            raise ConfigError(f"reduce_indptr needs {need} entries of {name}, which has {have}")
+    return [
+        (index, (int(final_map[index, 0]), int(final_map[index, 1])), partial_map[at:end].tolist())
+        for index, (at, end) in enumerate(groups)
+        if at < end
+    ]

@@ -3,6 +3,7 @@ partial outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.prefill.plan import WorkPlan
-from mlagen.attention.prefill.work import check_work
+from mlagen.attention.prefill.work import WorkItem, check_work
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.call import work_shape
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
-from mlagen.families.split_merge.prefill_partials import reduce_work
+from mlagen.families.split_merge.prefill_partials import check_reduction, reduce_work
 from mlagen.problem.arrays import unwritten
 
 Array = npt.NDArray[Any]
@@ -66,7 +67,8 @@ def work_call(
         made[name] = _checked(name, array, row[name])
         made[name].fill(np.nan)
     rows = min(len(array) for array in made.values())
-    check_work(shape, plan.work_indptr, plan.work_info, partial_rows=rows)
+    groups = check_work(shape, plan.work_indptr, plan.work_info, partial_rows=rows)
+    _check_merges(plan, (item for group in groups for item in group))
     tensors = {**made, "work_indptr": plan.work_indptr, "work_info": plan.work_info}
     return WorkCall(plan, tensors, len(plan.work_indptr) - 1)
 
@@ -92,6 +94,26 @@ def merge(
             continue
         sequence, row = divmod(first, inputs.seq_len)
         lse[sequence, :, row : row + end - first] = log_sum.T
+
+
+def _check_merges(plan: WorkPlan, items: Iterable[WorkItem]) -> None:
+    """ConfigError unless the plan merges each split tile from its own parts, once, in all heads."""
+    parts: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for item in items:
+        if item.partial:
+            of_heads = parts.setdefault((item.qo_start, item.qo_end), {})
+            of_heads.setdefault(item.head, []).append(item.partial_o_loc)
+    merges = check_reduction(plan.reduce_indptr, plan.reduce_final_map, plan.reduce_partial_map)
+    for (first, end), slots in merges.items():
+        there = parts.pop((first, end), {})
+        if (slots and not there) or any(sorted(own) != sorted(slots) for own in there.values()):
+            raise ConfigError(
+                f"the plan merges rows {sorted(slots)} of the partial buffers into rows {first} .. "
+                f"{end - 1}, whose parts are at {sorted(there.values()) or 'no rows'}"
+            )
+    if parts:
+        first, end = min(parts)
+        raise ConfigError(f"rows {first} .. {end - 1} are in parts, and the plan merges none")
 
 
 def _merged(
