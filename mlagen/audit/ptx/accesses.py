@@ -18,7 +18,6 @@ from mlagen.audit.ptx.values import (
     Value,
     expanded,
     is_number,
-    plain,
     take,
     term,
 )
@@ -108,19 +107,9 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         return
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is not None:
-        value = _same_in_all(state, agent, instruction)
-        event = _write(state, agent, instruction, found, instruction.name, value)
+        event = _write(state, agent, instruction, found, instruction.name)
         agent.did(event, False)
         _hold(state, agent, instruction, found, event, lanes)
-
-
-def _same_in_all(state: State, agent: Agent, instruction: Instruction) -> tuple[int, ...] | None:
-    """What all threads of a store store; None where they differ, or nothing is known."""
-    values = [
-        plain(operands.value(state, agent, each))
-        for each in _each_of(state, instruction, instruction.operands[1])[0]
-    ]
-    return tuple(values) if all(isinstance(value, int) for value in values) else None  # type: ignore[arg-type]
 
 
 def _each_of(
@@ -182,7 +171,7 @@ def _held(state: State, place: int, size: int, letter: str) -> Value:
         if number < 0 or stored is None or stored.number != number:
             continue
         if start == place and stored.size == size:
-            return stored.value  # type: ignore[no-any-return]
+            return stored.value
         if isinstance(stored.value, int) and place + size <= start + stored.size:
             return wrap(stored.value >> 8 * (place - start), letter, 8 * size)
     return UNKNOWN
@@ -192,19 +181,11 @@ def _starts(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> Lanes:
     """The place at which each thread's access begins, whose addresses are known."""
     address = operands.shared_address(state, agent, memory, lanes)
     assert address is not None
-    return state.setting.place(operands.each(address, lanes))  # type: ignore[no-any-return]
+    return state.setting.place(operands.each(address, lanes))
 
 
-def _write(
-    state: State,
-    agent: Agent,
-    instruction: Instruction,
-    found: Cells,
-    name: str,
-    value: tuple[int, ...] | None = None,
-) -> Event:
+def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:
     event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
-    event.value = value
     state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
     flow.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
@@ -212,7 +193,7 @@ def _write(
     if state.program.widths[instruction.index] < CELL:
         # Neighbouring threads write parts of a cell.
         clashes = [clash for clash in clashes if clash.earlier.instruction is not instruction]
-    state.tell_clashes(agent, instruction, name, clashes, value=value)
+    state.tell_clashes(agent, instruction, name, clashes)
     return event
 
 

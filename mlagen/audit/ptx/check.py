@@ -271,11 +271,13 @@ class _Audit:
                 shape = " x ".join(map(str, entry.block or (threads,)))
                 notes.assume(f"a block was taken to have {shape} threads (--launch tells)")
         symbols, total = self._shared()
+        boxes = _by_parameter(entry, given.boxes)
         return Setting(
             threads,
             total,
             symbols,
-            _by_parameter(entry, given.boxes),
+            boxes,
+            boxes,
             blocks=self._blocks(),
             flow=self.wants_evidence,
             launch=given.launch,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.cta import Cta
+from mlagen.audit.ptx.parity import Trials, blame
 from mlagen.audit.ptx.paths import Fork, Path, Stuck, named_again, told
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
@@ -45,6 +46,7 @@ class Explored:
     blind: bool = False  # some access was not followed
     flow: int = 0
     complete: bool = True  # all paths were followed
+    trials: Trials = field(default_factory=Trials)
 
     def gaps(self, notes: Notes) -> None:
         """Tells what was not followed."""
@@ -73,13 +75,14 @@ def explore(
     for one in settings[: 2 if first else 1]:
         shortened = _Walk(program, one, notes, found, first).pilot()
         if (first and notes.wrong) or not found.complete:
+            blame(program, found.trials, notes)
             found.gaps(notes)
             return found
     found.rounds = max(trips or shortened or _rounds(found.seen), 1)
     trips = trips or shortened
     reached = -1
     while True:
-        walk = Explored(seen=found.seen, rounds=found.rounds)
+        walk = Explored(seen=found.seen, rounds=found.rounds, trials=found.trials)
         _Walk(program, settings[0], notes, walk, first).run()
         if first and notes.wrong:
             return walk
@@ -90,6 +93,7 @@ def explore(
         reached, found = len(walk.seen.reached), walk
         found.rounds = more
     _Walk(program, settings[1], notes, walk, first).run()
+    blame(program, walk.trials, notes)
     walk.gaps(notes)
     if told := told_unreached(program, walk.seen.reached):
         notes.gap(told)
@@ -225,10 +229,14 @@ class _Walk:
             return
         if not state.findings and not path.unresolved:
             self._take(state)
+            if not self.first:
+                self.found.trials.add(self.setting, state)
             return
         values = path.witnesses() or [path.witness or {}]  # found before it was narrowed
         for run, value in self._resolved(state, values):
             self._take(run)
+            if not self.first:
+                self.found.trials.add(self.setting, run)
             hangs = any(f.rule in _HANGS and f.severity == ERROR for f in run.findings)
             empty = hangs and self._is_empty(path)
             for finding in run.findings:

@@ -326,6 +326,9 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
         agent.registers[name] = 1
         agent.pc += 1
         return
+    state.parities.setdefault(instruction.index, parity & 1)
+    if instruction.index == state.setting.flipped:
+        parity ^= 1
     bar = _known(state, agent, instruction, address, all_of(len(agent.threads)))
     state.seen.slots.setdefault(instruction.index, set()).add(address)
     if bar is None:

@@ -39,12 +39,14 @@ class Setting:
     shared_bytes: int  # static and dynamic; accesses beyond are out of bounds
     symbols: Mapping[str, int]  # shared variables
     boxes: Mapping[str, int]  # bytes of a tensor map's box
+    told: Mapping[str, int] = field(default_factory=dict)  # those of them that were not solved
     late: bool = False  # copies land when nothing else can happen; else at once
     reverse: bool = False  # order in which warps get their turn
     solve: bool = False  # look for the boxes' bytes; no other checks
     blocks: int = 1  # of the CTA cluster, all followed
     guessed: bool = False  # boxes are estimates: bytes are taken to match what is expected
     flow: bool = False  # keep which write each read sees
+    flipped: int = -1  # a wait that is tried with the other parity, by its index
     launch: Launch = NOT_KNOWN
 
     @property

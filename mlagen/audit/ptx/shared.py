@@ -36,7 +36,6 @@ class Event:
     # Of what is in a group: the wait that lacked least of it so far, and the one that covered it.
     weak: WeakWait | None = None
     waited: Instruction | None = None
-    value: tuple[int, ...] | None = None  # of a store: what all its threads store, where known
 
     @property
     def bit(self) -> int:

@@ -13,7 +13,7 @@ from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, Release, SharedMemory
 from mlagen.audit.ptx.weak import WeakWait
-from mlagen.ptx import Instruction
+from mlagen.ptx import Instruction, Vector
 from mlagen.severity import LETTER
 
 # What the later of two accesses does, how the earlier one stands to it, and what would order them.
@@ -29,6 +29,13 @@ _CLASHES = {
                     "fence.proxy.async between the write and the synchronisation"),
 }  # fmt: skip
 _BY_WAITS = ("smem-raw", "smem-war", "smem-waw")
+
+
+def _stores_one_number(instruction: Instruction) -> bool:
+    """Whether a store puts the same number everywhere, whoever executes it."""
+    stored = instruction.operands[1] if instruction.name == "st" else None
+    each = stored.items if isinstance(stored, Vector) else (stored,)
+    return isinstance(each[0], int) and len(set(each)) == 1
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +85,7 @@ class State:
     flow: int = 0  # fingerprint of which write each read sees
     counts: dict[tuple[int, int], int] = field(default_factory=dict)  # by line and warp
     data: int = 0  # that have got a name
+    parities: dict[int, int] = field(default_factory=dict)  # of waits: the first, as it is written
     released: dict[int, Release] = field(default_factory=dict)  # by a load's event
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
     begun: list[Event] = field(default_factory=list)  # the begin of each block of a cluster
@@ -109,6 +117,7 @@ class State:
         other.findings, other.gaps = list(self.findings), dict(self.gaps)
         other.reached = set(self.reached)
         other.counts = dict(self.counts)
+        other.parities = dict(self.parities)
         other.released = dict(self.released)
         other.names = dict(self.names)
         other.within, other.remote = dict(self.within), list(self.remote)
@@ -151,15 +160,9 @@ class State:
         self.findings.append(replace(found, severity=severity, change=change))
 
     def tell_clashes(
-        self,
-        agent: Agent,
-        instruction: Instruction,
-        what: str,
-        found: list[Clash],
-        *,
-        value: tuple[int, ...] | None = None,
+        self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
     ) -> None:
-        """Notes accesses that are not ordered. `value`: what the later one stores, where known."""
+        """Notes accesses that are not ordered."""
         for clash in found:
             earlier, (verb, how, needs) = clash.earlier, _CLASHES[clash.kind]
             address = self.setting.address(clash.address)
@@ -173,8 +176,8 @@ class State:
             # A load that a wait for wgmma followed has read long ago: kernels rely on it.
             lightly = clash.kind == "smem-load-release" and earlier.long_ago
             # Whichever comes last, the same is there.
-            alike = value is not None and earlier.value == value
-            lightly |= clash.kind == "smem-waw" and alike and earlier.instruction is instruction
+            alike = earlier.instruction is instruction and _stores_one_number(instruction)
+            lightly |= clash.kind == "smem-waw" and alike
             weak = earlier.lets(instruction) if clash.kind in _BY_WAITS else None
             other = earlier.instruction
             self.tell(
