@@ -21,6 +21,7 @@ RULES: dict[str, str] = {
     "wait-states": "instructions whose results need wait states are that far from their uses",
     "barrier-unequal": "waves pass the same barriers, as far as they go",
     "partial-exec": "all lanes are on at a read of LDS that moves data between lanes",
+    "off-lane": "a lane takes data only from lanes that are on",
     "counter-capacity": "no wait is left out because more is outstanding than a counter counts",
     ASSUMED: "what the object does not say is as it was taken to be",
     "stricter-wait": "a wait asks for no more than what follows it needs",

@@ -112,8 +112,9 @@ def dpp_lane(control: int, lane: int) -> int:
 
 
 @compiled
-def dpp_row(context: int, wave: int, row: int, dpp: int, lanes: int) -> int:
-    """Permute source 0 into scratch row 0; returns the mask of lanes that are written."""
+def dpp_row(context: int, wave: int, p: int, row: int, dpp: int, lanes: int) -> int:
+    """Permute source 0 into scratch row 0; returns the mask of lanes that are written. A lane that
+    takes from one that is off is told. `p`: the program row, `row`: of source 0."""
     out = vector_row(context, wave, y.VECTOR_ROWS + 4)
     control = dpp & 0x1FF
     bound = (dpp >> 9) & 1
@@ -126,6 +127,10 @@ def dpp_row(context: int, wave: int, row: int, dpp: int, lanes: int) -> int:
         store_u32(out, lane, uint32(value))
         if enabled and (valid or bound):
             keep |= 1 << lane
+        taken = enabled and source >= 0 and not valid and (lanes >> lane) & 1
+        if taken and p != load_i64(context, y.C_PATCHED):
+            at = (p - load_i64(context, y.C_PROGRAM)) // (8 * y.P_SIZE)
+            tell_off_lane(context, wave, at, lane, source)
     return keep
 
 
@@ -196,7 +201,7 @@ def run_valu(context: int, wave: int, p: int) -> None:
     a = source_row(context, wave, p, 0, 0)
     dpp = load_i64(p, y.P_DPP)
     if dpp:
-        lanes &= dpp_row(context, wave, a, dpp, lanes)
+        lanes &= dpp_row(context, wave, p, a, dpp, lanes)
         a = vector_row(context, wave, y.VECTOR_ROWS + 4)
     b = a
     c = a

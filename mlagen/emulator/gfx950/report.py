@@ -9,6 +9,7 @@ import numpy as np
 
 from mlagen.binary import Instruction
 from mlagen.binary.effects import PERMLANE
+from mlagen.binary.exchanges import off_lane_gives
 from mlagen.binary.hazards import by_letter, in_line, strictest_pair
 from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
@@ -69,12 +70,15 @@ def describe(
 def _severity(raw: _Raw) -> Severity:
     """Defects are certain, but for pairs that AMD ships without wait states; for reads of LDS that
     would have to take longer than matrix instructions and a load from memory; and for lanes that
-    are off: swaps of them are a doubt about hardware, and 0 may be what the others take."""
+    are off: swaps of them are a doubt about hardware, and where data turns them off, what the
+    others get may be meant."""
     kind = raw.row[y.F_KIND]
     if kind == y.RACE_OVERTAKEN:
         return LETTER if raw.overtakes_late else ERROR
     if kind == y.OFF_LANE:
-        return LETTER if raw.ins.mnemonic in PERMLANE else UNPROVED
+        if raw.ins.mnemonic in PERMLANE:
+            return LETTER
+        return ERROR if raw.constant_exec else UNPROVED
     return LETTER if kind == y.WAIT_STATES and _padded_for_nothing(raw) else ERROR
 
 
@@ -132,6 +136,15 @@ class _Raw:
     @property
     def there(self) -> str:
         return f"{self.other} at {self.other.offset:#x}" if self.other is not None else ""
+
+    @property
+    def constant_exec(self) -> bool:
+        """Whether EXEC was last set to a constant: the lanes are off whatever the data is."""
+        other = self.other
+        if other is None or not other.mnemonic.startswith("s_mov_b"):
+            return False
+        source = other.operand("ssrc0")
+        return source is not None and not source.is_register
 
     @property
     def overtakes_late(self) -> bool:
@@ -241,7 +254,7 @@ def _off_lane(raw: _Raw) -> _Told:
     lane, source, _ = raw.numbers
     since = f", since {raw.there}" if raw.other is not None else ""
     swapped = raw.ins.mnemonic in PERMLANE
-    gives = "nothing published says what it gives" if swapped else "it gives 0"
+    gives = "nothing published says what it gives" if swapped else off_lane_gives(raw.ins)
     return (
         f"{raw.here}: lane {lane} takes what lane {source} holds, which is off{since}; {gives}",
         "EXEC",

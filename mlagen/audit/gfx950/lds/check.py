@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
 from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.audit.gfx950.lds.early import any_too_few
+from mlagen.audit.gfx950.lds.exchanges import Exchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.lacking import weak_waits
 from mlagen.audit.gfx950.lds.order import Race, races
@@ -19,9 +20,11 @@ from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.sources import Written
 from mlagen.audit.gfx950.lds.usage import accesses, bounds, unknown
 from mlagen.audit.gfx950.lds.wave import NEVER
-from mlagen.audit.gfx950.lds.whole import UNKNOWN, Partial, partial_lanes
+from mlagen.audit.gfx950.lds.whole import UNKNOWN, WHOLE, Partial, partial_lanes
 from mlagen.audit.gfx950.weak import WeakWait, let_through, weakest
 from mlagen.binary.code_object import KernelCode
+from mlagen.binary.effects import PERMLANE
+from mlagen.binary.exchanges import off_lane_gives
 from mlagen.errors import ConfigError
 from mlagen.severity import ERROR, LETTER, Severity, rank
 from mlagen.targets.gfx950.limits import GFX950
@@ -30,6 +33,7 @@ _FINDING_STEPS = 500
 _LEAST_RUNS = 6
 """Sets of paths that are followed in any case: all the loop counts of `paths`."""
 _WHOLE = "EXEC may turn lanes off where it comes about in ways that are not followed"
+_EXCHANGED = "lanes that exchange data may be off where values that are not constants make EXEC"
 _SAME = "waves that write the same LDS by one instruction may write different values there"
 _LOOSE = "branches by values that code computes in ways that are not followed may go either way"
 _LOOKS = 8
@@ -80,7 +84,7 @@ def _follow(
 ) -> tuple[LdsReport, bool]:
     """The report, and whether two waves' loads to LDS were found to overlap."""
     kernel = program.kernel
-    if not program.seen and not program.undescribed:
+    if not program.seen and not program.undescribed and not program.exchanges:
         barriers = any(i.mnemonic == "s_barrier" for i in kernel.instructions)
         if not barriers:
             return LdsReport((), (), (), (), 0, 0, (0, len(program.flow.blocks)), (0, 0)), False
@@ -148,6 +152,8 @@ class _Told:
         for wave in run.waves:
             for site, masks in wave.masked.items():
                 self._judge_masks(site, masks, run)
+            for exchange, found in wave.taken.items():
+                self._judge_exchange(exchange, found, run)
         if not run.stopped:
             self._count_barriers(number, run)
 
@@ -199,6 +205,32 @@ class _Told:
         self.findings[key] = Finding.at(
             "partial-exec", ERROR, self.program.kernel.name, (site.ins, None), resource="EXEC",
             needs="s_mov_b64 exec, -1 before it", message=message, guess=_WHOLE if loose else "",
+        )  # fmt: skip
+
+    def _judge_exchange(self, exchange: Exchange, found: set[Taken], run: Run) -> None:
+        """Lanes that take data from others which are off, or may be."""
+        ins, key = exchange.ins, ("off-lane", exchange.ins.offset)
+        known = self.findings.get(key)
+        if known is not None and known.severity == ERROR:
+            return
+        swapped = ins.mnemonic in PERMLANE
+        shown = next((one for one in found if one.lanes), None)
+        if shown is None and (swapped or all(_whole(one, run) for one in found)):
+            return
+        message = f"{ins} at {ins.offset:#x} takes data from lanes that may be off"
+        if shown is not None and shown.lanes:
+            lane, source = shown.lanes[0]
+            gives = "nothing published says what it gives" if swapped else off_lane_gives(ins)
+            more = f", and so do {len(shown.lanes) - 1} more" if len(shown.lanes) > 1 else ""
+            message = (
+                f"{ins} at {ins.offset:#x}: lane {lane} takes what lane {source} holds, which is "
+                f"off{more}; {gives}{_witness(run)}"
+            )
+        severity: Severity = LETTER if swapped else ERROR
+        guess = _EXCHANGED if shown is None else _LOOSE if run.decisions.loose() else ""
+        self.findings[key] = Finding.at(
+            "off-lane", severity, self.program.kernel.name, (ins, None), resource="EXEC",
+            needs="both lanes on", message=message, guess=guess,
         )  # fmt: skip
 
     def _count_barriers(self, number: int, run: Run) -> None:
@@ -292,6 +324,11 @@ class _Told:
                 "memory"
             )
         return ""
+
+
+def _whole(found: Taken, run: Run) -> bool:
+    """Whether nothing speaks for lanes that are off."""
+    return partial_lanes(found.mask, run.decisions) == WHOLE
 
 
 def _witness(run: Run) -> str:

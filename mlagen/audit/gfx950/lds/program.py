@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from mlagen.audit.gfx950.budget import Budget
+from mlagen.audit.gfx950.lds.exchanges import Exchange, read_exchange, taken
 from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
 from mlagen.audit.gfx950.lds.operands import Step, relate
-from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
+from mlagen.audit.gfx950.lds.relevant import changes_exec, is_lds_memory, relevant
 from mlagen.audit.gfx950.lds.sites import Site, read_site
 from mlagen.audit.gfx950.lds.sources import Source, Sources, Written
 from mlagen.audit.gfx950.lds.steps import compile_step
@@ -72,6 +73,8 @@ class LdsProgram:
         self.enlarged = False  # whether the path that is followed has arguments made large
         self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
         self.other: dict[int, str] = {}  # pc -> what else is not followed
+        self.exchanges: list[Exchange] = []  # between lanes, where some may be off
+        self.partial = changes_exec(self.flow, self.accum)
         wanted = relevant(self.flow, self.accum, sourced)
         sites = self._sites()
         narrow = any(w % 4 or offset % 4 for s in sites.values() for offset, w in s.parts)
@@ -210,6 +213,10 @@ class LdsProgram:
         if name == "s_barrier":
             return [_barrier]
         steps: list[Step] = []
+        exchange = read_exchange(ins, self.accum) if self.partial else None
+        if exchange is not None:
+            self.exchanges.append(exchange)
+            steps.append(_exchanged(exchange))
         if site is not None:
             steps.append(self._dma(site) if site.kind == "dma" else self._ds(site))
         elif ins.encoding == "DS":
@@ -365,6 +372,21 @@ class LdsProgram:
     def inverted(ins: Instruction) -> bool:
         """Whether the branch is taken when its expression is false."""
         return ins.mnemonic.endswith(("scc0", "vccz", "execz"))
+
+
+def _exchanged(exchange: Exchange) -> Step:
+    """Notes what lanes take from others that are off."""
+    register = exchange.register
+
+    def step(w: Wave) -> None:
+        if not w.full:
+            w.budget.spend(LANES)
+            address = w.read(register) if register >= 0 else 0
+            found = taken(exchange, (w.s[EXEC], w.s[EXEC + 1]), address)
+            if found is not None:
+                w.taken.setdefault(exchange, set()).add(found)
+
+    return step
 
 
 def _barrier(w: Wave) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from mlagen.audit.gfx950.budget import Budget
+from mlagen.audit.gfx950.lds.exchanges import Exchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import Site
@@ -146,7 +147,8 @@ class Wave:
 
     `vm`, `ds`: what is in flight. `path`: the blocks that it went through; `passed`: how many of
     them when it passed each barrier. `masked`: EXEC at reads that need all lanes, where it is not
-    known to be all ones. `clashes`: by the two places in the code, the one whose repair
+    known to be all ones. `taken`: of exchanges between lanes, what lanes took from others that
+    were off. `clashes`: by the two places in the code, the one whose repair
     is the strictest. A full counter is not taken for a wait. Scalar loads may end before any DS
     instruction: they cover nothing.
     """
@@ -163,6 +165,7 @@ class Wave:
     path: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     masked: dict[Site, set[tuple[Scalar, Scalar]]] = field(default_factory=dict)
+    taken: dict[Exchange, set[Taken]] = field(default_factory=dict)
     waits: list[Waited] = field(default_factory=list)
     vm: InFlight = field(default_factory=lambda: InFlight(GFX950.vmcnt_max))
     ds: InFlight = field(default_factory=lambda: InFlight(GFX950.lgkmcnt_max))
