@@ -13,6 +13,8 @@ from typing import Any
 
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import Operand, words
+from mlagen.binary.typed_buffers import FORM as TYPED
+from mlagen.binary.typed_buffers import is_typed_buffer, typed_buffer
 from mlagen.errors import BinaryError, MissingError
 from mlagen.extras import install
 
@@ -43,7 +45,7 @@ _OWN_CONSTANT = {  # instructions with a literal that no source names: places it
     "s_setreg_imm32_b32": 0,
 }
 _SDWA_SCALAR = {"vsrc0": "s0", "vsrc1": "s1"}  # the source is an SGPR when this bit is set
-_WITH_ACCUMULATORS = {"DS", "MUBUF", "GLOBAL", "FLAT", "SCRATCH", "VOP3P", "VOP3PX2"}
+_WITH_ACCUMULATORS = {"DS", "MUBUF", TYPED, "GLOBAL", "FLAT", "SCRATCH", "VOP3P", "VOP3PX2"}
 _ENCODING_NAMES = {
     "VOP1_DPP16": "VOP1_DPP",
     "VOP2_DPP16": "VOP2_DPP",
@@ -84,6 +86,11 @@ def _decode_window(window: bytes) -> _Decoded:
 
 
 def _decoded(window: bytes) -> _Decoded:
+    if is_typed_buffer(int.from_bytes(window[:4], "little")):
+        if len(window) < 8:
+            raise BinaryError("the code ends inside an instruction")
+        name, fields, widths = typed_buffer(int.from_bytes(window[:8], "little"))
+        return _plain(name, TYPED, 8, fields, widths, set(widths))
     try:
         from tinygrad.renderer.amd import decode_inst
     except ImportError:
@@ -183,7 +190,7 @@ def _corrected_widths(
         widths["addr"] = 2
     if encoding == "SCRATCH":
         widths["addr"] = 1  # an offset
-    if encoding == "MUBUF":
+    if encoding in ("MUBUF", TYPED):
         widths["vaddr"] = max(1, fields["offen"] + fields["idxen"])
     return widths
 
@@ -192,11 +199,11 @@ def _is_used(
     encoding: str, mnemonic: str, field: str, fields: dict[str, int], known: set[str]
 ) -> bool:
     """Whether a format's operand field means something for this instruction."""
-    if encoding == "MUBUF":
+    if encoding in ("MUBUF", TYPED):
         if field == "vaddr":
             return bool(fields["offen"] or fields["idxen"])
         if field == "vdata":
-            return not fields["lds"] and field in known
+            return not fields.get("lds") and field in known
         return field in known
     if encoding in ("GLOBAL", "FLAT", "SCRATCH"):
         if "_load_lds_" in mnemonic and field == "vdst":

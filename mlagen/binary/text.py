@@ -165,6 +165,8 @@ def _buffer(ins: Form) -> tuple[list[str], list[str]]:
     parts.append(str(shown.get("vaddr", "off")))
     parts += [str(shown["srsrc"]), str(shown["soffset"])]
     tail = [name for name in ("idxen", "offen") if ins.modifier(name)]
+    if ins.encoding == "MTBUF":
+        tail.insert(0, f"format:{ins.modifier('format')}")
     if ins.modifier("offset"):
         tail.append(f"offset:{ins.modifier('offset')}")
     tail += [name for name in ("sc0", "nt", "sc1", "lds") if ins.modifier(name)]
@@ -257,6 +259,7 @@ _FORMATS = {
     "VOP3PX2": _packed,
     "DS": _data_share,
     "MUBUF": _buffer,
+    "MTBUF": _buffer,
     "GLOBAL": _global,
     "FLAT": _global,
     "SCRATCH": _global,

@@ -156,6 +156,16 @@ buffer_load_dwordx4 a[0:3], v4, s[8:11], 0 idxen sc0 nt sc1
 buffer_load_dword v0, v[4:5], s[8:11], 0 idxen offen
 buffer_store_dwordx4 v[0:3], v4, s[8:11], 0 offen
 buffer_store_short v0, v4, s[8:11], 0 offen
+tbuffer_load_format_x v1, v2, s[4:7], s3 format:22 offen offset:7
+tbuffer_load_format_xyzw a[4:7], v[2:3], s[8:11], 0 format:127 idxen offen offset:4095 sc0 nt sc1
+tbuffer_load_format_xyz v[4:6], off, s[4:7], 0 format:1
+tbuffer_store_format_xy v[4:5], v2, s[4:7], s3 format:34 idxen
+tbuffer_load_format_d16_x v4, v2, s[4:7], 0 format:22 offen
+tbuffer_load_format_d16_xyz v[4:5], v2, s[4:7], 0 format:22 offen nt
+tbuffer_store_format_d16_xyzw a[4:5], v2, s[4:7], 0 format:22 offen sc1
+tbuffer_store_format_d16_xy v4, v2, s[4:7], 0 format:22 offen
+ds_read_b64_tr_b4 v[0:1], v4 offset:8
+ds_read_b96_tr_b6 v[0:2], v4
 buffer_inv sc1
 buffer_wbl2 sc0 sc1
 global_load_dword v0, v[4:5], off

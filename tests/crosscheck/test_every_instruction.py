@@ -43,6 +43,7 @@ _SPECIAL = {  # operands that no rule below gives
     "v_mfma_f32_16x16x32_bf16": "v[16:19], v[0:3], v[4:7], v[20:23]",
     "v_mfma_f32_16x16x32_fp8_fp8": "v[16:19], v[0:1], v[2:3], v[20:23]",
     "ds_read_b64_tr_b16": "v[2:3], v1", "ds_read_b64_tr_b8": "v[2:3], v1",
+    "ds_read_b64_tr_b4": "v[2:3], v1", "ds_read_b96_tr_b6": "v[2:4], v1",
     "ds_bpermute_b32": "v1, v2, v3", "ds_permute_b32": "v1, v2, v3", "ds_swizzle_b32": "v1, v2",
     "ds_read2_b32": "v[2:3], v1", "ds_read2_b64": "v[2:5], v1",
     "ds_write2_b32": "v1, v2, v3", "ds_write2_b64": "v1, v[2:3], v[4:5]",

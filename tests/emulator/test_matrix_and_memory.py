@@ -170,6 +170,44 @@ def test_transposing_read_b8():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("bits", "dwords"), [(4, 2), (6, 3)])
+def test_transposing_reads_of_less_than_a_byte(bits, dwords):
+    """16 lanes hold a 16 x 16 tile, a row each; lane j gets column j, packed as the rows were."""
+    words = _RNG.integers(0, 1 << 32, (4, 64), dtype=np.uint32)
+    body = load_rows(2, 4) + _TO_LDS
+    body += f"  ds_read_b{32 * dwords}_tr_b{bits} v[10:{9 + dwords}], v62\n"
+    out = np.zeros((dwords, 64), np.uint32)
+    _, result = execute(
+        body + "  s_waitcnt lgkmcnt(0)\n" + store_rows(10, dwords), words, out, lds=1024
+    )
+    assert not kinds(result)
+    rows = [sum(int(words[i, lane]) << 32 * i for i in range(dwords)) for lane in range(64)]
+    for lane in range(64):
+        column = [rows[lane & ~15 | row] >> bits * (lane & 15) for row in range(16)]
+        kept = [element & (1 << bits) - 1 for element in column]
+        packed = sum(element << bits * row for row, element in enumerate(kept))
+        expected = [packed >> 32 * i & 0xFFFFFFFF for i in range(dwords)]
+        assert [int(out[i, lane]) for i in range(dwords)] == expected
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_transposing_reads_are_the_same_one_lane_at_a_time(bits):
+    """Lanes whose addresses are not in one run go another way through the emulator."""
+    words = _RNG.integers(0, 1 << 32, (4, 64), dtype=np.uint32)
+    body = load_rows(2, 4) + _TO_LDS
+    read = f"  ds_read_b64_tr_b{bits} v[10:11], v62\n  s_waitcnt lgkmcnt(0)\n" + store_rows(10, 2)
+    out = np.zeros((2, 64), np.uint32)
+    execute(body + read, words, out, lds=1024)
+    again = np.zeros((2, 64), np.uint32)
+    off = "  s_mov_b32 exec_hi, 0x7fffffff\n  s_nop 4\n"
+    on = "  s_mov_b64 exec, -1\n  s_nop 4\n"
+    execute(body + "  v_mov_b32 v10, 0\n  v_mov_b32 v11, 0\n" + off
+            + read.replace("  s_waitcnt lgkmcnt(0)\n", "  s_waitcnt lgkmcnt(0)\n" + on),
+            words, again, lds=1024)  # fmt: skip
+    inner = slice(0, 48)  # the tiles of which each lane is on
+    np.testing.assert_array_equal(out[:, inner], again[:, inner])
+
+
 @pytest.mark.parametrize(
     ("read", "count", "place"),
     [

@@ -30,6 +30,7 @@ from mlagen.emulator.gfx950.state import (
     scalar_base,
     vector_row,
 )
+from mlagen.emulator.gfx950.transposing import transposes
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 
@@ -379,7 +380,7 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     size = load_i64(p, y.P_AUX + 1)
     align = load_i64(p, y.P_AUX + 2)
     lanes = get64(scalar_base(context, wave), EXEC)
-    if op == o.D_READ_TR16 or op == o.D_READ_TR8:
+    if transposes(op):
         refuse_partial(context, wave, row, lanes)
     writes = op == o.D_WRITE or op == o.D_WRITE2
     two = op == o.D_READ2 or op == o.D_WRITE2

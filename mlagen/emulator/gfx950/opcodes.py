@@ -93,9 +93,9 @@ BR_ALWAYS, BR_SCC0, BR_SCC1, BR_VCCZ, BR_VCCNZ, BR_EXECZ, BR_EXECNZ = range(7)
 
 # LDS operations.
 (
-    D_READ, D_WRITE, D_READ_TR16, D_READ_TR8, D_READ2, D_WRITE2, D_READ_SIGNED, D_BPERMUTE,
-    D_PERMUTE, D_SWIZZLE,
-) = range(10)  # fmt: skip
+    D_READ, D_WRITE, D_READ_TR16, D_READ_TR8, D_READ_TR6, D_READ_TR4, D_READ2, D_WRITE2,
+    D_READ_SIGNED, D_BPERMUTE, D_PERMUTE, D_SWIZZLE,
+) = range(12)  # fmt: skip
 
 # Vector memory operations.
 G_LOAD, G_STORE, G_LOAD_LDS, G_ATOMIC = range(4)

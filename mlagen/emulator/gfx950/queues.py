@@ -30,6 +30,7 @@ from mlagen.emulator.gfx950.state import (
     vector_row,
     wave_base,
 )
+from mlagen.emulator.gfx950.transposing import transposed, transposes
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import (
     int64,
@@ -128,6 +129,8 @@ def land_whole(
     out = vector_row(context, wave, register)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     variant = load_i64(entry, y.E_VARIANT) if queue == y.Q_LDS else o.D_READ
+    if variant == o.D_READ_TR4:
+        return False
     if variant == o.D_READ_TR8:
         transpose_b8(out, base, addresses, shift)
     elif variant == o.D_READ_TR16:
@@ -275,7 +278,7 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
                     value = read_bytes(place, size)
                 value = extend(value, size, 1 if variant == o.D_READ_SIGNED else 0)
             store_u32(data, i * 64 + lane, uint32(value))
-    if variant != o.D_READ_TR16 and variant != o.D_READ_TR8:
+    if not transposes(variant):
         land_carried(context, wave, queue, sequence, slot)
         return
     for i in range(dwords):
@@ -284,30 +287,6 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
             for lane in range(64):
                 if (lanes >> lane) & 1:
                     store_u32(row, lane, uint32(transposed(data, variant, lane, i)))
-
-
-@compiled
-def transposed(data: int, variant: int, lane: int, dword: int) -> int:
-    """Dword `dword` (0, 1) that a transposing read gives a lane, from all lanes' 8 fetched bytes.
-
-    16 lanes supply a tile row-major (4 rows x 4 lanes of halfwords, 8 rows x 2 lanes of bytes);
-    lane j of the group receives column j.
-    """
-    group = lane & ~15
-    value = 0
-    if variant == o.D_READ_TR16:
-        for half in range(2):
-            n = 2 * dword + half
-            source = (group | ((lane >> 2) & 3)) + 4 * n
-            word = int64(load_u32(data, ((lane & 3) >> 1) * 64 + source))
-            value |= ((word >> (16 * (lane & 1))) & 0xFFFF) << (16 * half)
-    else:
-        for byte in range(4):
-            n = 4 * dword + byte
-            source = (group | ((lane >> 3) & 1)) + 2 * n
-            word = int64(load_u32(data, ((lane & 7) >> 2) * 64 + source))
-            value |= ((word >> (8 * (lane & 3))) & 0xFF) << (8 * byte)
-    return value
 
 
 @compiled

@@ -144,6 +144,8 @@ def _memory_entries() -> dict[str, Opcode]:
         table[f"s_dcache_{name}"] = Opcode(y.X_CACHE, y.Q_SMEM)
     table["ds_read_b64_tr_b16"] = Opcode(y.X_LDS, o.D_READ_TR16, 2, 8, 8)
     table["ds_read_b64_tr_b8"] = Opcode(y.X_LDS, o.D_READ_TR8, 2, 8, 8)
+    table["ds_read_b64_tr_b4"] = Opcode(y.X_LDS, o.D_READ_TR4, 2, 8, 8)
+    table["ds_read_b96_tr_b6"] = Opcode(y.X_LDS, o.D_READ_TR6, 3, 12, 16)
     table["ds_bpermute_b32"] = Opcode(y.X_LDS, o.D_BPERMUTE, 1, 4, 1)
     table["ds_permute_b32"] = Opcode(y.X_LDS, o.D_PERMUTE, 1, 4, 1)
     table["ds_swizzle_b32"] = Opcode(y.X_LDS, o.D_SWIZZLE, 1, 4, 1)

@@ -16,6 +16,7 @@ from mlagen.emulator.gfx950.trace_values import (
     value_at,
     writer_at,
 )
+from mlagen.emulator.gfx950.transposing import element_bits, tile_element, transposes
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 
@@ -268,16 +269,11 @@ def trace_lds_write(context: int, trace: int, wave: int, p: int, lanes: int) -> 
 @compiled
 def transposed_mark(context: int, trace: int, p: int, addresses: int, lane: int, dword: int) -> int:
     """Mark of a dword that a transposing read gathers from several lanes: one with a record."""
-    group = lane & ~15
-    eight = load_i64(p, y.P_OP) == o.D_READ_TR8
+    bits = element_bits(load_i64(p, y.P_OP))
     found = 0
-    for element in range(4 if eight else 2):
-        if eight:
-            source = (group | ((lane >> 3) & 1)) + 2 * (4 * dword + element)
-            part = (lane & 7) >> 2
-        else:
-            source = (group | ((lane >> 2) & 3)) + 4 * (2 * dword + element)
-            part = (lane & 3) >> 1
+    for number in range(32 * dword // bits, (32 * dword + 31) // bits + 1):
+        place = tile_element(bits, lane, number)
+        source, part = place >> 8, (place & 0xFF) * bits // 32
         mark = lds_mark(context, trace, p, load_i64(addresses, source), part)
         if found == 0 or (found >> t.ORIGIN_SHIFT == 0 and mark >> t.ORIGIN_SHIFT):
             found = mark
@@ -294,7 +290,7 @@ def trace_lds_read(context: int, trace: int, wave: int, number: int, p: int, lan
         if (lanes >> lane) & 1:
             writer = writer_at(trace, wave, load_i64(p, y.P_KIND + 1), lane)
             for i in range(load_i64(p, y.P_AUX)):
-                if op == o.D_READ_TR16 or op == o.D_READ_TR8:
+                if transposes(op):
                     mark = transposed_mark(context, trace, p, addresses, lane, i)
                 else:
                     mark = lds_mark(context, trace, p, load_i64(addresses, lane), i)

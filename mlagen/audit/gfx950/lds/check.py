@@ -152,8 +152,8 @@ class _Told:
         for wave in run.waves:
             for site, masks in wave.masked.items():
                 self._judge_masks(site, masks, run)
-            for exchange, found in wave.taken.items():
-                self._judge_exchange(exchange, found, run)
+            for exchange, taken in wave.taken.items():
+                self._judge_exchange(exchange, taken, run)
         if not run.stopped:
             self._count_barriers(number, run)
 
