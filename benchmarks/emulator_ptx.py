@@ -23,15 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import ml_dtypes
 import numpy as np
 
 SCHEMA = "mlagen.benchmark.emulator_ptx/2"
-SMEM = 232448 - 1024
 START = """
 import resource, time; start = time.perf_counter()
 from mlagen.emulator.ptx.starting import STARTER
@@ -58,49 +57,36 @@ ret;
 """
 
 
+class Kept:
+    """A launcher that keeps what it is asked for, and launches nothing."""
+
+    launch_: Any = None
+    tensors: Mapping[str, Any]
+
+    def launch(self, artifact: Any, **asked: Any) -> Any:
+        from mlagen.launch import LaunchReport
+        from mlagen.launch.emulated import emulated_launch
+
+        self.tensors, self.launch_ = asked["tensors"], emulated_launch(artifact, **asked)
+        return LaunchReport("kept", self.launch_.grid, self.launch_.block, 0.0)
+
+
 def decode(keys: int) -> tuple[str, Any, Any]:
     """The kernel's text, its launch, and a function that gives the largest error of its output."""
-    from mlagen.codegen import build
-    from mlagen.emulator import Argument, Buffer, Launch, TensorMap
-    from mlagen.emulator.ptx.host.entries import parameter_places
-    from mlagen.families.mla_decode.exact import exact
-    from mlagen.families.mla_decode.made_up import mla_decode_inputs
-    from mlagen.families.mla_decode.plan import plan_work
-    from mlagen.families.mla_decode.problem import MlaDecodeConfig
-    from mlagen.problem.formats import scale_log2e
-    from mlagen.ptx import read_ptx
+    from mlagen.request import build_artifact
+    from mlagen.verify import kind_of
 
-    config = MlaDecodeConfig(num_heads=64)
-    text = build("mla_decode_sm90", config).text
-    work = plan_work(config, (keys,), split_keys=keys)
-    inputs = mla_decode_inputs(config, lengths=(keys,), data="realistic")
-    out = np.full((*inputs.q.shape[:-1], 512), np.nan, ml_dtypes.bfloat16)
-    values: dict[str, Any] = {
-        "items": work.items, "block_table": inputs.block_table,
-        "cache_lengths": inputs.cache_lengths, "o": out, "lse": np.zeros(64, np.float32),
-        "partial_o": np.zeros((1, 64, 512), np.float32),
-        "partial_lse": np.zeros((1, 64), np.float32), "max_pages": np.int32(inputs.max_pages),
-        "lse_stride": np.int32(work.lse_stride),
-        "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
-    }  # fmt: skip
-    if work.shares is not None:
-        values |= {"shares": work.shares, "arrivals": np.zeros(max(work.slots, 1), np.int32)}
-    for name, array in (("q", inputs.q), ("cache", inputs.cache)):
-        rows = np.ascontiguousarray(array).reshape(-1, 576)
-        values[name] = TensorMap(
-            Buffer(name, rows), "bf16", (576, len(rows)), (1152,), (64, 64), swizzle="128B"
-        )
-    entry = read_ptx(text).entries[0]
-    places, _ = parameter_places(entry)
-    arguments = [
-        Argument(place, Buffer(name, values[name]))
-        if isinstance(values[name], np.ndarray)
-        else Argument(place, values[name])
-        for name, place in places.items()
-    ]
-    launch = Launch(grid=(1, 1, 1), block=entry.block, arguments=arguments, dynamic_shared=SMEM)
-    expected = np.asarray(exact(inputs).output.values).reshape(out.shape)
-    return text, launch, lambda: float(np.abs(out.astype(np.float64) - expected).max())
+    artifact, kept = build_artifact("mla_decode_sm90", {"num_heads": 64}, {}), Kept()
+    kind = kind_of(artifact)
+    shape = {"lengths": (keys,), "split_keys": -(-keys // 64) * 64}
+    trial = kind.trial(kind.made(artifact, data="realistic", seed=0, **shape)).planned(artifact)
+    trial.run(artifact, kept)
+    out, expected = kept.tensors["o"], np.asarray(trial.oracles()[0].values)
+
+    def error() -> float:
+        return float(np.abs(out.astype(np.float64) - expected.reshape(out.shape)).max())
+
+    return artifact.text, kept.launch_, error
 
 
 class Engine:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, TensorMapSpec, is_ptx
+from mlagen.artifact import DTYPE_BYTES, Artifact, TensorMapSpec, is_ptx
 from mlagen.errors import ConfigError, MissingError
 from mlagen.extras import install
-from mlagen.launch.launcher import LaunchReport, Scalar, bind, require_proof, require_target
+from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
 from mlagen.targets.registry import EMULATED
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class EmulatedLauncher:
         if not self.allow_unproved:
             require_proof(manifest)
         require_target(manifest, EMULATED, "the emulator")
-        bound = bind(manifest, tensors, scalars)
         grid = manifest.grid_for(sizes)
         try:
             # Imported here: a machine that only launches on hardware has no emulator's packages.
@@ -76,7 +75,7 @@ class EmulatedLauncher:
                 f"the emulator needs the package {error.name}",
                 hint=install("emulator"),
             ) from error
-        asked = _launch(artifact, grid, bound, sizes)
+        asked = emulated_launch(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
         started = time.perf_counter()
         settings = Settings(
             sanitize=self.sanitize,
@@ -95,16 +94,20 @@ class EmulatedLauncher:
         return LaunchReport("emulated", grid, manifest.block, seconds, result, count)
 
 
-def _launch(
+def emulated_launch(
     artifact: Artifact,
-    grid: Group,
-    bound: Sequence[tuple[Arg, np.ndarray | Scalar]],
+    *,
+    tensors: Mapping[str, np.ndarray],
+    scalars: Mapping[str, int | float],
     sizes: Mapping[str, int],
 ) -> Launch:
-    """The launch with each tensor in a buffer of its own, whatever arguments share it."""
+    """What the emulator is asked for: the launch with each tensor in a buffer of its own, whatever
+    arguments share it."""
     from mlagen.emulator import Argument, Buffer, Launch
 
     manifest = artifact.manifest
+    bound = bind(manifest, tensors, scalars)
+    grid = manifest.grid_for(sizes)
     buffers: dict[str, Buffer] = {}
     written = {arg.tensor for arg in manifest.args if arg.access == "write"}
     arguments: list[Argument] = []

@@ -73,9 +73,9 @@ def check_cubin(schedule: PipelineSchedule, assembled: PtxasResult, text: str) -
         )
     least, most = named_barriers(text)
     if not least <= facts.barriers <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
+        numbers = str(least) if least == most else f"{least} to {most}"
         raise TemplateError(
-            f"{name}: the cubin has {facts.barriers} named barriers, the text names {wanted}",
+            f"{name}: the cubin has {facts.barriers} named barriers, the text names {numbers}",
             hint="ptxas leaves out what it finds no way to: a barrier there is waited at by nobody",
         )
 
