@@ -41,6 +41,7 @@ settings.load_profile("mlagen")
 # turn. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
     "test_install.py": 3,
+    "test_code_of_base.py": 48,
     "test_mla_decode_gfx950.py": 12,
     "test_mla_decode_gfx950_items.py": 9,
     "test_mla_decode_gfx950_stored.py": 16,

@@ -1,10 +1,11 @@
 """Whether two revisions make the same code of a fixed list of problems.
 
-    compare_code.py --base REV [--sample N] [--jobs 2] [-o out/same_code]
+    compare_code.py --base REV [--every N --first K] [--jobs 2] [-o out/same_code] [--keep]
 
 `make same-code BASE=REV` runs it. gfx950: `.text`, descriptor and arguments; PTX: the text without
 names and comments, and the machine code of 20 cubins; all: proved pairs, grid, resources. The
 base's snapshot is kept by its commit. Exit code 4: a difference that wanted.toml does not have.
+`--keep` writes the base's digests to base.jsonl, which tests compare samples with.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 
 from code_differences import Difference, differences, read_snapshot, wanted  # noqa: E402
+from kept_base import write_base  # noqa: E402
 
 FORMS = HERE / "forms.txt"
 CUBINS = 20
@@ -75,8 +78,9 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def compared(base: str, forms: list[str], output: Path, jobs: int) -> list[Difference]:
-    commit = _git("rev-parse", "--verify", f"{base}^{{commit}}")
+def snapshot_of_base(commit: str, forms: list[str], output: Path, jobs: int) -> dict[str, Any]:
+    """Of another commit, by form: what is kept of it, and the rest of the forms as it builds
+    them."""
     kept = output / commit
     old = read_snapshot(*kept.glob("*.jsonl")) if kept.is_dir() else {}
     if missing := [form for form in forms if form not in old]:
@@ -85,6 +89,12 @@ def compared(base: str, forms: list[str], output: Path, jobs: int) -> list[Diffe
         kept.mkdir(parents=True, exist_ok=True)
         for path in made:
             path.rename(kept / f"{time.time_ns()}_{path.name}")
+    return old
+
+
+def compared(base: str, forms: list[str], output: Path, jobs: int) -> list[Difference]:
+    commit = _git("rev-parse", "--verify", f"{base}^{{commit}}")
+    old = snapshot_of_base(commit, forms, output, jobs)
     with tempfile.TemporaryDirectory() as folder:
         new = read_snapshot(*snapshots(ROOT, forms, Path(folder), jobs))
     nvidia = [form for form in forms if new[form].get("sass")]
@@ -99,9 +109,15 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("-o", "--output", type=Path, default=Path("out/same_code"))
+    parser.add_argument("--keep", action="store_true", help="write base.jsonl, compare nothing")
     given = parser.parse_args()
     started = time.monotonic()
     forms = listed(given.every, given.first)
+    if given.keep:
+        commit = _git("rev-parse", "--verify", f"{given.base}^{{commit}}")
+        old = snapshot_of_base(commit, forms, given.output.resolve(), given.jobs)
+        write_base(commit, [old[form] for form in forms])
+        return 0
     found = compared(given.base, forms, given.output.resolve(), given.jobs)
     left, idle = wanted(HERE / "wanted.toml", found)
     for one in left:
