@@ -57,7 +57,7 @@ class Listed:
         self.place: tuple[Block, ...] = ()
         # What scores are masked by. Where scales of keys are loaded, keys that positions hide
         # become none there.
-        self.masked = self.listed
+        self.masked: tuple[Block, ...] = self.listed
         if self.causal:
             scaled = "load_scales" in loop.storage.fetching
             what = "position of that key"
