@@ -41,6 +41,8 @@ class Kind(Enum):
     ASYNC_ARRIVE = "cp.async.mbarrier.arrive"
     PROXY_FENCE = "fence.proxy.async"
     INIT_FENCE = "fence.mbarrier_init"
+    MAP_EDIT = "tensormap"
+    MAP_FENCE = "fence.proxy.tensormap"
     BARRIER = "bar"
     WARP_BARRIER = "bar.warp.sync"
     CLUSTER_ARRIVE = "barrier.cluster.arrive"
@@ -154,6 +156,8 @@ def _barrier(parts: tuple[str, ...]) -> Kind:
 def _fence(parts: tuple[str, ...]) -> Kind:
     if "mbarrier_init" in parts:
         return Kind.INIT_FENCE
+    if "tensormap::generic" in parts:
+        return Kind.MAP_FENCE
     if "proxy" in parts and any(part.startswith("async") for part in parts):
         # .global orders global memory alone.
         return Kind.PLAIN if "async::global" in parts or parts[-1] == "global" else Kind.PROXY_FENCE
@@ -168,6 +172,7 @@ _KINDS = {
     "exit": Kind.EXIT,
     "trap": Kind.TRAP,
     "setmaxnreg": Kind.REGISTERS,
+    "tensormap": Kind.MAP_EDIT,
     "elect": Kind.COLLECTIVE,
     "shfl": Kind.COLLECTIVE,
     "vote": Kind.COLLECTIVE,

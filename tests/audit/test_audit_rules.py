@@ -50,6 +50,18 @@ STORE_THERE = "    st.shared::cluster.b32 [%r5], %r1;\n"
 LOAD_THERE = "    ld.shared::cluster.b32 %r2, [%r5];\n"
 MEET = "    barrier.cluster.arrive.release;\n    barrier.cluster.wait.acquire;\n"
 
+# A tensor map in global memory, edited and used by one thread.
+EDIT = (
+    "    @%one tensormap.replace.tile.rank.global.b1024.b32 [%g+1024], 1;\n"
+    "    @%one fence.proxy.tensormap::generic.release.gpu;\n"
+)
+ACQUIRED = "    @%one fence.proxy.tensormap::generic.acquire.gpu [%g+1024], 128;\n"
+THROUGH = (
+    "    @%one mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 1024;\n"
+    "    @%one cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    " [%base], [%g+1024, {%r0}], [%bar];\n"
+)
+
 # tcgen05, of which the text alone is looked at.
 BLACKWELL = {"target": "sm_100a"}
 ALLOC = "    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%bar], 64;\n"
@@ -209,6 +221,9 @@ CASES = {
     "gathered tiles read by a wgmma": (
         "proxy-fence", TWO + GATHER + GATHERED + wait(1, 0, 8) + WHOLE,
         TWO + GATHER + GATHERED + wait(1, 0, 8) + PROXY + WHOLE, {}),
+    "an edited tensor map without the fence of its user": (
+        "tensormap-fence", INIT + EDIT + THROUGH + wait(1),
+        INIT + EDIT + ACQUIRED + THROUGH + wait(1), {}),
     "a copy in flight at the end": ("copy-unwaited", INIT + ARM, INIT + ARM + wait(1), {}),
     "a bulk store in flight at the end": ("bulk-unwaited", COPY_OUT, COPY_OUT + READ_OUT, {}),
     "named barrier 16": ("bar-id", "    bar.sync 16, 128;\n", "    bar.sync 15, 128;\n", {}),

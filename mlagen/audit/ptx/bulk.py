@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.audit.ptx import flow, operands, phases
+from mlagen.audit.ptx import flow, maps, operands, phases
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Copy, Mbarrier
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS
@@ -28,6 +28,8 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     for lane in lanes:
         one = np.array([lane])
         thread = int(agent.threads[lane])
+        if tensor:
+            maps.use(state, agent, instruction, source, thread)
         found = phases.mbarriers(state, agent, instruction, given[2 if tensor else 3], one)
         name, size = _size(state, agent, instruction, source, given, one, tensor)
         address = operands.shared_address(state, agent, target, one)
@@ -239,6 +241,8 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         event = state.event(instruction, f"the bulk store at line {instruction.line}")
         event.by = 1 << thread
         agent.bulk.open.append(event)
+        if tensor and isinstance(instruction.operands[0], Memory):
+            maps.use(state, agent, instruction, instruction.operands[0], thread)
         address = operands.shared_address(state, agent, source, one)
         if address is None:
             state.lose_address(instruction)

@@ -42,6 +42,7 @@ RULES: dict[str, str] = {
     "smem-load-release": "a place that a copy fills again is released when the values of its loads"
     " were used, or behind fence.proxy.async",
     "proxy-fence": "fence.proxy.async between ordinary writes and asynchronous accesses",
+    "tensormap-fence": "a tensor map that the kernel edits is fenced by its editor and its users",
     "copy-unwaited": "no copy to shared memory is in flight when the kernel ends",
     "bulk-unwaited": "bulk stores have been read before their buffer or the block goes away",
     "bar-id": "named barriers are 0..15",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
@@ -12,6 +13,7 @@ from mlagen.audit.ptx.paths import Path
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, Release, SharedMemory
+from mlagen.audit.ptx.values import Term
 from mlagen.audit.ptx.weak import WeakWait
 from mlagen.ptx import Instruction, Vector
 from mlagen.severity import LETTER
@@ -88,6 +90,7 @@ class State:
     parities: dict[int, int] = field(default_factory=dict)  # of waits: the first, as it is written
     released: dict[int, Release] = field(default_factory=dict)  # by a load's event
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
+    maps: dict[Term, Any] = field(default_factory=dict)  # edited tensor maps (`maps`), by address
     begun: list[Event] = field(default_factory=list)  # the begin of each block of a cluster
     # Accesses to shared memory of a cluster, by its block; and those from another block.
     within: dict[int, int] = field(default_factory=dict)
@@ -120,6 +123,7 @@ class State:
         other.parities = dict(self.parities)
         other.released = dict(self.released)
         other.names = dict(self.names)
+        other.maps = dict(self.maps)
         other.within, other.remote = dict(self.within), list(self.remote)
         return other
 
