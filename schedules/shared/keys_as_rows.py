@@ -15,7 +15,7 @@ from mlagen.attention.latent.sm_90a.grained import has_grains
 from mlagen.attention.latent.sm_90a.grained_keys import GrainedKeys
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
 from mlagen.dsl import epilogue, prologue, schedule, tiles
-from mlagen.schedules.shared.keys_in_registers import keys_in_registers
+from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
@@ -27,7 +27,7 @@ def keys_as_rows(k, s, stored, operations, decode):
         held = s.choice("keys_from", "registers", "smem",
                         comment="where scores take keys from")  # fmt: skip
         if held == "registers":
-            keys_in_registers(k, s, stored, operations, decode)
+            swap_ab_k_in_registers(k, s, decode)
             return
     math = s.role("math", warpgroups=1, registers=248)
 

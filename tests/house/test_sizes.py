@@ -40,6 +40,7 @@ TABLES = {
     "schedules/shared/two_halves.py: two_halves",
     "schedules/shared/queries_as_rows.py: queries_as_rows",
     "schedules/tables/streamed_prefill.py: streamed_prefill",
+    "schedules/tables/swap_ab_k_in_registers.py: swap_ab_k_in_registers",
     "schedules/tables/tensor_memory.py: tensor_memory",
 }
 

@@ -23,8 +23,8 @@ TO_DO = {
         "mha_prefill", "mla_decode_merge", "prefill", "shared", "split_merge",
     )),
     *(f"sm_90a/{name}" for name in (
-        "few_rows", "grained", "keys_as_rows", "keys_in_registers", "latent", "mla_decode",
-        "mla_sparse", "pipeline", "scaled_sums", "split_merge",
+        "few_rows", "grained", "keys_as_rows", "latent", "mla_decode", "mla_sparse", "pipeline",
+        "split_merge",
     )),
     "sm_100a/pipeline",
 }  # fmt: skip

@@ -11,9 +11,7 @@ from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.grained import OWN_TEMPLATES as OF_GRAINS
 from mlagen.attention.latent.sm_90a.grained import Grained
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.scaled_sums import OWN_TEMPLATES
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
-from mlagen.attention.latent.sm_90a.whole_rows import OWN_TEMPLATES as OF_WHOLE_ROWS
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -63,36 +61,6 @@ BY_GRAINED_KEYS = {
     **BY_KEYS,
     **{name: f"grained/{name}.ptx.j2" for name in ("lift_queries", "measure_rows")},
 }
-BY_HELD_KEYS = {
-    **BY_KEYS,
-    **_templates(
-        "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_up",
-        "look_ahead", "list_seen",
-    ),
-    **{
-        name: f"keys_in_registers/{name}.ptx.j2"
-        for name in (
-            "spread_queries", "fragments", "order_fragments", "qk_registers", "free_values",
-            "store_values",
-        )
-    },
-}  # fmt: skip
-
-BY_SCALED_SUMS = {
-    **BY_HELD_KEYS,
-    **{name: f"scaled_sums/{name}.ptx.j2" for name in OWN_TEMPLATES},
-}
-
-
-def _by_keys(kind: type[KeysAsRows]) -> dict[str, str]:
-    """Templates of operations of that kind."""
-    if kind.whole_rows:
-        return {**BY_SCALED_SUMS, **_templates("whole_rows", *OF_WHOLE_ROWS)}
-    if kind.scaled_sums:
-        return BY_SCALED_SUMS
-    if kind.grained:
-        return BY_GRAINED_KEYS
-    return BY_HELD_KEYS if kind.held else BY_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +146,11 @@ def prefill_by_keys(
     """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held or kind.grained else query_rows(_listed(k), row_form(k))
+    rows = None if kind.grained else query_rows(_listed(k), row_form(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates=_by_keys(kind),
+        templates=BY_GRAINED_KEYS if kind.grained else BY_KEYS,
         registers=BLOCK,
         operands=_prefilling(k),
     )
@@ -195,19 +163,17 @@ def decode_by_keys(
     """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
     UnsupportedError for more heads."""
     _check_heads(k)
-    rows = None if kind.held or kind.grained else query_rows(_listed(k), row_form(k))
+    rows = None if kind.grained else query_rows(_listed(k), row_form(k))
     form = Form(
-        decode_signature(
-            k, math.threads, rows=rows, resident=2, together=True, bulk=kind.loads_too
-        ),
+        decode_signature(k, math.threads, rows=rows, resident=2, together=True),
         DECODE_SYMBOL,
-        templates=_by_keys(kind),
+        templates=BY_GRAINED_KEYS if kind.grained else BY_KEYS,
         registers=(
             *BLOCK,
             SPLIT,
             *(EXTRA if k.extra else ()),
             *(CAUSAL if k.causal else ()),
-            *((WHERE,) if k.causal and not kind.scaled_sums else ()),
+            *((WHERE,) if k.causal else ()),
         ),
         operands={**_decoding(k), "together": True},
     )

@@ -4,6 +4,9 @@ role at a time.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import KInRegisters
 from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3
 from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
 from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
@@ -14,6 +17,26 @@ from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
 from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
 from mlagen.dsl import PipelineOrder, by
 from mlagen.targets.nvidia.dsl import WarpRole
+
+
+class Listing(Protocol):
+    """How a tile's list is loaded: `steps`."""
+
+    @property
+    def steps(self) -> tuple[str, ...]: ...
+
+
+class Fetching(Protocol):
+    """How listed rows are fetched: `second` before all columns, `after` some of them, `first` and
+    `last` after all."""
+
+    second: tuple[str, ...]
+    first: tuple[str, ...]
+
+    @property
+    def last(self) -> tuple[str, ...]: ...
+
+    def after(self, box: int) -> tuple[str, ...]: ...
 
 
 def copies(storage: AsStored | Dequantized) -> list[str]:
@@ -60,4 +83,27 @@ def split_roles_order(
         ),
         after=(*by(scores, "store_sum", "hand_sums"), *by(math, "finish")),
         hints=frozenset({"prefetch"}),
+    )  # fmt: skip
+
+
+def k_in_registers_order(
+    rows: Listing, fetching: Fetching, products: KInRegisters, *, early: bool
+) -> PipelineOrder:
+    """Of kernels with K in registers. `early`: rows are fetched before their list is looked up."""
+    scales, name, boxes = products.scales, products.kernel.math.name, []
+    for box in products.keys.boxes:
+        boxes += [*scales.before(box), f"convert {box}", f"qk {box}"]
+        boxes += [f"store_values {box}"] if products.valued(box) else []
+        boxes += fetching.after(box)
+    boxes += [*scales.before(None), *fetching.first, *fetching.last]
+    parts = range(len(products.parts))
+    return PipelineOrder(
+        before=by(name, "setup", "clear", "fetch_first"),
+        tiles=by(
+            name, "load_queries", *fetching.second, "locate", "look_up",
+            *(f"free_values {part}" for part in parts),
+            *((*boxes, *rows.steps) if early else (*rows.steps, *boxes)),
+            "softmax", "rescale", *(f"pv {part}" for part in parts),
+        ),
+        after=by(name, "store_sum", *scales.at_last, "finish"),
     )  # fmt: skip

@@ -13,19 +13,21 @@ from mlagen.targets.nvidia.dsl import TmaTile
 
 
 class Output:
-    """`template` stores it; `sums`: where the role with O has row sums. The weights of parts lie
-    over `tiles`, which are done with by then."""
+    """`template` stores it; `sums`: where the role with O has row sums. Where blocks combine parts,
+    the weights of these lie over `tiles`, which are done with by then."""
 
     def __init__(
-        self, kernel: Kernel, template: str, tiles: Sequence[TmaTile], *, sums: str = "l"
+        self, kernel: Kernel, template: str, tiles: Sequence[TmaTile] = (), *, sums: str = "l"
     ) -> None:
-        self.kernel, self.template = kernel, template
-        self.parts = parts_over(kernel.s, tiles, kernel.rows, kernel.k.d_v, kernel.math)
+        self.kernel, self.template, d_v = kernel, template, kernel.k.d_v
+        self.parts = parts_over(kernel.s, tiles, kernel.rows, d_v, kernel.math) if tiles else None
         kernel.context["parts"] = self.parts
         self.uses = (Value("O"), Value(sums)) if sums == "l" else (Value(sums), Value("O"))
 
     def store(self) -> None:
         """Store O / l, LSE and maxima."""
-        rooms = tuple(Value(room.name) for room in self.parts.rooms.values())
-        self.kernel.record(self.template, None, name="finish", joins=True, uses=self.uses,
-                           defines=rooms)  # fmt: skip
+        rooms = self.parts.rooms.values() if self.parts else ()
+        self.kernel.record(
+            self.template, None, name="finish", joins=bool(rooms), uses=self.uses,
+            defines=tuple(Value(room.name) for room in rooms),
+        )  # fmt: skip

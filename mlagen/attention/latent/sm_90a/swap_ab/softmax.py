@@ -55,6 +55,7 @@ class Softmax:
         )
         kernel.name(("c", ".f32", "scale * log2(e)"))
         kernel.context.setdefault("of_scores", [kernel.context["c"]] * each)
+        kernel.context.setdefault("factors", None)
         kernel.context |= {
             "p": self.p, "warps": self.warps, "weights": f"{weights.weights}.ptx.j2",
             "scaled_sums": False, "grained": False, **weights.context,
