@@ -22,7 +22,7 @@ for K and one for V. With `persistent` a block takes one item after another.
 
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
-from mlagen.attention.latent.sm_100a.dequantised import Dequantised
+from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -42,7 +42,7 @@ def ptxas_13_0(k, ctas, several):
     """What ptxas 13.0 needs so that nothing of a kernel which converts is kept in memory: fewer
     columns of O at once where blocks have several items, or a pair's rows have scales; for the
     feeder more where a block has several items, queries with scales, and pages of several tiles."""
-    if not k.dequantised:
+    if not k.dequantized:
         return Budget()
     if ctas == 2:
         return Budget(160, 112, 16 if several or k.rope_aware else 32)
@@ -63,8 +63,8 @@ VARIANTS = (
     ),
     Variant(
         "kv_fp8", "e4m3 and rope-aware rows, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Paged, Dequantised, ptxas_13_0),
-        facts=facts(SELDOM_MOVED), serves=lambda k: k.dequantised,
+        table=lambda k, s: tensor_memory(k, s, Paged, Dequantized, ptxas_13_0),
+        facts=facts(SELDOM_MOVED), serves=lambda k: k.dequantized,
     ),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ one for V.
 
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
-from mlagen.attention.latent.sm_100a.dequantised import Dequantised
+from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -32,7 +32,7 @@ from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
 def ptxas_13_0(k, ctas, several):
     """What ptxas 13.0 needs so that nothing of a kernel which converts is kept in memory: of a pair
     the softmax takes more with two lists, positions of one, and scales of 64 columns each."""
-    if not k.dequantised:
+    if not k.dequantized:
         return Budget()
     scales = ctas == 2 and k.rows == "e4m3_block64" and k.extra and k.causal
     return Budget(176, 104) if scales else Budget(160, 112)
@@ -52,8 +52,8 @@ VARIANTS = (
     ),
     Variant(
         "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Listed, Dequantised, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantised,
+        table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, ptxas_13_0),
+        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
     ),
 )  # fmt: skip
 

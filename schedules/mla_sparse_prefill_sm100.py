@@ -20,7 +20,7 @@ one for V.
 
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
-from mlagen.attention.latent.sm_100a.dequantised import Dequantised
+from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -30,7 +30,7 @@ from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
 
 def ptxas_13_0(k, ctas, several):
     """What ptxas 13.0 needs so that nothing of a kernel which converts is kept in memory."""
-    return Budget(160, 112) if k.dequantised else Budget()
+    return Budget(160, 112) if k.dequantized else Budget()
 
 
 VARIANTS = (
@@ -47,8 +47,8 @@ VARIANTS = (
     ),
     Variant(
         "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Listed, Dequantised, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantised,
+        table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, ptxas_13_0),
+        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
     ),
 )  # fmt: skip
 

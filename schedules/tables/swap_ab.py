@@ -36,7 +36,7 @@ from mlagen.schedules.tables.swap_ab_pages import (
 def swap_ab(k, s, paged):
     """`paged`: the part that knows where rows lie, a class."""
     fp8, width = k.compute == "fp8", 128 // k.product_bytes  # columns of a tile
-    columns, rows, dequantizes = -(-k.d_qk // width), rows_in_eights(k), k.dequantised
+    columns, rows, dequantizes = -(-k.d_qk // width), rows_in_eights(k), k.dequantized
     boxes, held = columns, 0
     s.choice("persistent", 0, comment="a block takes one work item")
     if not fp8:

@@ -1,5 +1,5 @@
 """Dense MLA decode of 1 to 32 query rows over e4m3 rows on Hopper, swap-AB in f16: each warpgroup
-dequantises its own operand in registers.
+dequantizes its own operand in registers.
 
 | scores, one warpgroup, tile i            | math, one warpgroup, tile i            |
 |------------------------------------------|----------------------------------------|

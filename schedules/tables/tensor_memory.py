@@ -16,7 +16,7 @@ not read it from SMEM again for every tile. No wait is placed by hand.
 
 `storage` says how rows come. `Boxes`: one warp feeds by TMA. `Gathered`: a warpgroup feeds by
 cp.async; of a pair rows land in the own block, in `raw` pipelines in the same place, and are handed
-on to the leader when those of the tile after have been asked for. `Dequantised`: feeders load a
+on to the leader when those of the tile after have been asked for. `Dequantized`: feeders load a
 tile to registers before they store the one before it, of a pair one K and one V.
 
 With `s.persistent` a block takes one item after another, and each role goes on by itself: the

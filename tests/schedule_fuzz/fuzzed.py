@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.attention.latent.gfx950.variants import of_problem
-from mlagen.attention.latent.sm_100a.dequantised import Dequantised
+from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -345,7 +345,7 @@ CASES: tuple[Case, ...] = (
                    share=0.6),
     _tensor_memory("mla_decode_sm100 fed",
                    MlaDecodeConfig(8, page_size=16, **FP8, cache_dtype="fp8_rope_aware"),
-                   Paged, Dequantised,
+                   Paged, Dequantized,
                    Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
     _tensor_memory("mla_decode_sm100 fp8",
                    MlaDecodeConfig(16, **FP8, cache_dtype="fp8_e4m3", compute="fp8"),
@@ -356,7 +356,7 @@ CASES: tuple[Case, ...] = (
                    Call({"lengths": (449,), "split_keys": 256}, "late_max")),
     _tensor_memory("mla_decode_sm100 pair fed",
                    MlaDecodeConfig(72, page_size=16, **FP8, cache_dtype="fp8_rope_aware"),
-                   Paged, Dequantised,
+                   Paged, Dequantized,
                    Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.5),
     _tensor_memory("mla_decode_sm100 items", MlaDecodeConfig(16), Paged, Boxes,
                    Call({"lengths": (0, 1, 65, 130, 200, 320, 5), "blocks": 2}, "realistic"),
@@ -376,10 +376,10 @@ CASES: tuple[Case, ...] = (
     _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
                    Listed, Gathered, *SPARSE_PREFILL),
     _tensor_memory("mla_sparse_prefill_sm100 block v32", MlaSparsePrefillConfig(40, rows="v32"),
-                   Listed, Dequantised, *SPARSE_PREFILL, share=0.5),
+                   Listed, Dequantized, *SPARSE_PREFILL, share=0.5),
     _tensor_memory("mla_sparse_prefill_sm100 pair e4m3",
                    MlaSparsePrefillConfig(72, rows="e4m3_row", **FP8),
-                   Listed, Dequantised, *SPARSE_PREFILL, share=0.5),
+                   Listed, Dequantized, *SPARSE_PREFILL, share=0.5),
     _tensor_memory("mla_sparse_prefill_sm100 block fp8",
                    MlaSparsePrefillConfig(40, rows="e4m3_row", **FP8, compute="fp8"),
                    Listed, Gathered, *SPARSE_PREFILL, share=0.5),
@@ -393,10 +393,10 @@ CASES: tuple[Case, ...] = (
                    MlaSparseDecodeConfig(72, extra=True, causal=True), Listed, Gathered,
                    *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.5),
     _tensor_memory("mla_sparse_decode_sm100 block v32", MlaSparseDecodeConfig(40, rows="v32"),
-                   Listed, Dequantised, *SPARSE_WIDE, share=0.3),
+                   Listed, Dequantized, *SPARSE_WIDE, share=0.3),
     _tensor_memory("mla_sparse_decode_sm100 pair model1",
                    MlaSparseDecodeConfig(72, rows="model1", d_qk=512, extra=True),
-                   Listed, Dequantised, *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
+                   Listed, Dequantized, *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
     _tensor_memory("mla_sparse_decode_sm100 pair fp8",
                    MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),
                    Listed, Gathered, *SPARSE_WIDE, share=0.3),

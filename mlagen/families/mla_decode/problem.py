@@ -201,7 +201,7 @@ class MlaDecodeConfig(Fields):
         return self.compute == "fp8" or self.dtype == "bf16"
 
     @property
-    def dequantised(self) -> bool:
+    def dequantized(self) -> bool:
         """Whether bf16 is made of the cache's rows."""
         return self.compute == "bf16" and self.cache_dtype != "bf16"
 

@@ -47,7 +47,7 @@ class Products:
         return self.compute == "fp8" or self.dtype == "bf16"
 
     @property
-    def dequantised(self) -> bool:
+    def dequantized(self) -> bool:
         """Whether bf16 is made of the caches' rows."""
         return self.compute == "bf16" and self.rows != "bf16"
 

@@ -2,6 +2,6 @@
 
 A block has up to 64 query rows. S = Q K^T over all columns of a row, O += P V over the first 512 of
 the same rows, 64 keys a tile. `products` computes both, `softmax` what is between them, `queries`
-brings Q to SMEM, `dequantised` rows that feeders convert. Where rows lie, and what is done with O,
+brings Q to SMEM, `dequantized` rows that feeders convert. Where rows lie, and what is done with O,
 is a family's: a part for rows, and templates of the output.
 """

@@ -71,10 +71,10 @@ class Latent:
         self, k: Any, s: PipelineSpace, rows: type[Rows], storage: type[Storage],
         softmax: WarpRole, o: TmemRegion,
     ) -> None:  # fmt: skip
-        if storage.converts != k.dequantised:
+        if storage.converts != k.dequantized:
             raise ScheduleError(
                 f"{storage.__name__} for rows that are "
-                + ("converted" if k.dequantised else "products' operands as they are stored"),
+                + ("converted" if k.dequantized else "products' operands as they are stored"),
             )
         kernel = Kernel(k, s)
         threads = {pipeline.producer: storage.threads(s.smem.blocks) for pipeline in kernel.rows}

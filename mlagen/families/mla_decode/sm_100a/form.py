@@ -27,7 +27,7 @@ def box_rows(k: MlaDecodeConfig, ctas: int = 1) -> int:
 def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, str], ...]:
     """The arguments of the cache."""
     scale = (("kv_scale", "f32", "value"),) if k.cache_dtype == "fp8_e4m3" else ()
-    if k.dequantised:
+    if k.dequantized:
         return (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.sm_100a.dequantised import column_boxes
+from mlagen.attention.latent.sm_100a.dequantized import column_boxes
 from mlagen.attention.latent.sm_100a.kernel import Kernel
 from mlagen.attention.latent.sm_100a.parts import Rows
 from mlagen.dsl import Tile, bind, by

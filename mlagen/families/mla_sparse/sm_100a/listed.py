@@ -42,7 +42,12 @@ class Listed:
         self.weighs = self.form.scales == "key"
         self.queries = f"queries/{'load' if k.as_stored else 'read_listed'}"
         self.ahead = ("load_list", *(["load_scales"] if self.weighs else []))
-        lists = {"decode": False, "extra": False, "causal": False, "shared_list": False}
+        lists: dict[str, bool | int] = {
+            "decode": False,
+            "extra": False,
+            "causal": False,
+            "shared_list": False,
+        }
         if isinstance(k, MlaSparseDecodeConfig):
             lists = {
                 "decode": True, "extra": k.extra, "causal": k.causal, "shared_list": k.shared_list,

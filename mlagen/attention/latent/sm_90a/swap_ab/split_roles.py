@@ -1,6 +1,6 @@
 """Swap-AB in f16 over e4m3 rows: one warpgroup has the scores, another one O.
 
-Tiles stay in SMEM as they are stored. Both roles dequantise their own operand A in registers: the
+Tiles stay in SMEM as they are stored. Both roles dequantize their own operand A in registers: the
 one with the scores K, of S^T = K Q^T; the one with O V, of O^T += V^T P^T, across the rows, while
 the scores of the tile are computed. So nobody waits for numbers that a third role has converted,
 and SMEM moves a third of the bytes. P and alpha, and in the end row sums and M, go by way of SMEM.

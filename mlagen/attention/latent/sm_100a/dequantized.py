@@ -1,4 +1,4 @@
-"""Storage that is dequantised: feeders load quantised rows to registers, and store them as bf16.
+"""Storage that is dequantized: feeders load quantised rows to registers, and store them as bf16.
 
 Four threads have a row, 16 of its columns each of every 64. A feeder stores a tile where products
 have given a slot back; while it waits for that, the next tile's rows are on their way. Of a CTA
@@ -24,7 +24,7 @@ from mlagen.targets.nvidia.dsl.smem import TmaTile
 BOX_WORDS = 4  # registers of a thread's 16 numbers of e4m3
 
 
-class Dequantised:
+class Dequantized:
     """Rows of the form `rows.form`. Templates of `look_up` and `fetch` know where rows lie."""
 
     converts, lands = True, False
