@@ -73,7 +73,7 @@ def swap_ab(k, s, paged):
     keys = storage.keys
     products = E4m3(kernel, queries, keys, held) if fp8 else Bf16(kernel, queries, keys)
     softmax = Softmax(kernel, products.weights, "swap_ab/rows/paged/softmax")
-    output = Output(kernel, "few_rows/finish", keys.tiles)
+    output = Output(kernel, "output/swap_ab", keys.tiles)
     s.plain = swap_ab_order(producer, queries, storage, products)
 
     with prologue(math):

@@ -89,9 +89,7 @@ def swap_ab_k_in_registers(k, s, decode):
     products = KInRegisters(kernel, keys, queries, scales, count)
     fetching = FETCHING[rows_by](kernel, keys, scales=scales.loads)
     softmax = Softmax(kernel, scales.weights, "keys_as_rows/softmax")
-    output = Output(
-        kernel, "mla_sparse/keys_as_rows/finish", kernel.tiles("cache") if decode else ()
-    )
+    output = Output(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
     # Where scales lie elsewhere than rows it takes places of rows to load them.
     late = stored.scales != "none" and stored.scales_at is None
     s.plain = k_in_registers_order(rows, fetching, products, early=late)

@@ -71,7 +71,7 @@ def swap_ab_split_roles(k, s, paged):
     products = FromRegisters(kernel, queries, storage.keys, width)
     softmax = Softmax(kernel, weights(k), "swap_ab/split_roles/softmax",
                       row_factors=queries.row_factors, alpha=handed.alpha)  # fmt: skip
-    output = Output(kernel, "few_rows/apart/finish", storage.keys.tiles, sums=handed.sums.name)
+    output = Output(kernel, "output/swap_ab_split_roles", storage.keys.tiles, sums=handed.sums.name)
     s.plain = split_roles_order(producer, queries, scales, storage, products)
 
     with prologue(scores):

@@ -13,7 +13,7 @@ from jinja2 import meta
 ROOT = Path(__file__).resolve().parents[2] / "templates"
 # Folders of parts, by target.
 PARTS = {
-    "sm_90a": ("swap_ab",),
+    "sm_90a": ("swap_ab", "output"),
     "sm_100a": ("rows", "storage", "queries", "products", "softmax", "output"),
     "gfx950": tuple(f"latent/{n}" for n in ("rows", "storage", "products", "softmax", "output")),
 }
@@ -23,7 +23,7 @@ TO_DO = {
         "mha_prefill", "mla_decode_merge", "prefill", "shared", "split_merge",
     )),
     *(f"sm_90a/{name}" for name in (
-        "few_rows", "grained", "keys_as_rows", "latent", "mla_decode", "mla_sparse", "pipeline",
+        "grained", "keys_as_rows", "latent", "mla_decode", "mla_sparse", "pipeline",
         "split_merge",
     )),
     "sm_100a/pipeline",

@@ -16,6 +16,7 @@ from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
 from mlagen.attention.latent.sm_100a.parts import Rows
+from mlagen.attention.latent.sm_100a.scales import scales_of
 from mlagen.dsl import Tile, Value, bind, by
 from mlagen.dsl.plain import Part
 from mlagen.targets.nvidia.dsl import Pipeline, filled
@@ -40,13 +41,15 @@ class Dequantized:
         }  # fmt: skip
         pieces = self.pieces.values()
         held = max(x.held for x in pieces)
-        kernel.context["stored"] = rows.form
+        scales = scales_of(rows.form)
+        kernel.context |= {
+            "stored": rows.form, "scales": f"storage/scales/{scales.template}.ptx.j2",
+        }  # fmt: skip
         for operand, type, count, why in (
             ("place", ".b32", held, "places of this thread's rows of the next tile"),
             ("place_where", ".b32", held * rows.positions, "their positions"),
             ("words", ".b32", max(x.held * x.words for x in pieces), "their stored numbers"),
-            ("by", ".f32", max(x.held * x.scales for x in pieces), "and scales"),
-            ("exponents", ".b32", max(x.held * x.exponents for x in pieces), "or their exponents"),
+            ("by", scales.type, max(x.held * x.scales for x in pieces), "and scales"),
         ):
             kernel.context[operand] = kernel.s.named(operand, type, count, why) if count else []
         for name, piece in self.pieces.items():
@@ -148,15 +151,9 @@ class Piece:
 
     @property
     def scales(self) -> int:
-        """Registers of a row's scales in fp32."""
-        if self.stored.scales != "blocks" or self.exponents:
-            return 0
-        return len({self.scale_of(column) for _, column in self.latent})
-
-    @property
-    def exponents(self) -> int:
-        """Registers of a row's scales where these are exponents, all of them, a byte each."""
-        return self.stored.paged_exponents // 4
+        """Registers of a row's scales."""
+        columns = (column for _, column in self.latent)
+        return scales_of(self.stored).count(self.stored, columns)
 
     def scale_of(self, column: int) -> int:
         """Which of a row's scales a box of e4m3 has; of two the first thread's."""

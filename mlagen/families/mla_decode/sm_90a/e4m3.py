@@ -324,8 +324,9 @@ class E4m3Decode:
         """Store O / l of this role's columns, and LSE by the left one."""
         other = self.right if half is self.left else self.left
         self._record(
-            "finish", None, role=half.role, left=half is self.left, own_sums=half.sums,
-            other_sums=other.sums, first_column=self._first(half.role), joins=True,
+            "finish", None, shared="output/seesaw_qkv_fp8", role=half.role,
+            left=half is self.left, own_sums=half.sums, other_sums=other.sums,
+            first_column=self._first(half.role), joins=True,
             uses=(Value(other.sums.name), Value("O")),
             defines=(Value(self.parts.rooms[half.role.name].name),),
         )  # fmt: skip

@@ -50,6 +50,7 @@ def mla_decode(
     form = Form(
         signature(k, threads, persistent=knobs.persistent),
         SYMBOL,
+        templates={"finish": "output/seesaw.ptx.j2"},
         registers=(ITEM, *(NEXT if knobs.persistent else ())),
         item_bytes=ITEM_BYTES,
         arrivals=ARRIVALS,

@@ -40,7 +40,7 @@ def signature(
     """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
     `shares[block]` to `shares[block + 1]`. `rows`: of Q that a block loads. `together`: blocks may
     put the parts of a row block together; `arrivals` has two words a slot then, zero before and
-    after a call, and a row block's first slot has its state (`latent/put_together.ptx.j2`).
+    after a call, and a row block's first slot has its state (`output/put_together.ptx.j2`).
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 that becomes bf16 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o

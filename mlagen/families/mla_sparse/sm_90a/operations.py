@@ -44,19 +44,22 @@ def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
 
 BY_QUERIES = _templates(
     "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
-    "load_list", "row_maximum", "finish", "find_rows", "fetch_rows",
-    next_page="look_up",
-)  # fmt: skip
+    "load_list", "row_maximum", "find_rows", "fetch_rows", next_page="look_up",
+) | {"finish": "output/listed_seesaw.ptx.j2"}  # fmt: skip
 FOUND = (
     OwnRegisters("src", "src", ".b64", "where this thread's rows of the next two tiles lie", 8),
     OwnRegisters("there", "there", ".b32", "which of them are rows, a bit each", 2),
 )
 BY_FEEDER = {
-    **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
+    **_templates("queries_as_rows", "setup", "row_maximum"),
+    "finish": "output/listed_seesaw.ptx.j2",
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
     **{name: f"grained/{name}.ptx.j2" for name in OF_GRAINS},
 }
-BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
+BY_KEYS = {
+    **_templates("keys_as_rows", "setup", "look_up", "gather", "fetch"),
+    "finish": "output/listed_swap_ab.ptx.j2",
+}
 BY_GRAINED_KEYS = {
     **BY_KEYS,
     **{name: f"grained/{name}.ptx.j2" for name in ("lift_queries", "measure_rows")},
