@@ -136,10 +136,10 @@ def edited(folder: Path, name: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("{{ arguments.", "{{ argument.", ["prefill/prescale.s.j2:6", "'argument' is undefined"]),
-        ("v_mul_f32", "v_mull_f32", ["prefill/prescale.s.j2:6", "v_mull_f32"]),
+        ("{{ arguments.", "{{ argument.", ["prefill/prescale.s.j2:7", "'argument' is undefined"]),
+        ("v_mul_f32", "v_mull_f32", ["prefill/prescale.s.j2:7", "v_mull_f32"]),
         ("{% endfor %}", "", ["prefill/prescale.s.j2"]),
-        ("0xffff0000,", "exec,", ["the assembler refuses", "prefill/prescale.s.j2:5", "v_and_b32"]),
+        ("0xffff0000,", "exec,", ["the assembler refuses", "prefill/prescale.s.j2:6", "v_and_b32"]),
     ],
     ids=["undefined name", "unknown mnemonic", "syntax", "refused by the assembler"],
 )
