@@ -16,9 +16,9 @@ from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.text import named, read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
-from mlagen.cli.weighing import fail_on_option
+from mlagen.cli.weighing import Demand, demand_options
 from mlagen.errors import ConfigError, FindingsError
-from mlagen.severity import Severity, counted, failing
+from mlagen.severity import UNPROVED, counted, failing, of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     help="Most wave-instructions of a workgroup; without it a loop without end runs on.",
 )
 @launch_options
-@fail_on_option
+@demand_options
 @click.option(
     "--out",
     type=OUT_FOLDER,
@@ -88,14 +88,14 @@ def command(
     max_instructions: int | None,
     allow_outside: bool,
     max_memory: int | None,
-    fail_on: Severity,
+    demand: Demand,
     out: str | None,
     shown: int,
     as_json: bool,
 ) -> None:
     """Execute a kernel with its memory and a sanitizer; no GPU. --template prints a launch file.
 
-    Exit code 4: the sanitizer has errors.
+    Exit code 4: the sanitizer has errors. 6: none, but --strict and something is unproved.
     """
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
@@ -140,9 +140,10 @@ def command(
         print_json("emulate", _report(run), version=2)
     else:
         _print(run, shown, trace_nan)
-    wrong = len(failing(run.result.findings, fail_on)) + len(run.damage)
+    wrong = len(failing(run.result.findings, demand.fail_on)) + len(run.damage)
     if wrong:
         raise FindingsError(f"the sanitizer found {wrong} defects" if wrong > 1 else "one defect")
+    demand.require_proved(len(of(run.result.findings, UNPROVED)), 0)
 
 
 def _read(file: str) -> CodeObject | Module:

@@ -11,7 +11,9 @@ from mlagen.cli.options import build_options, json_option, problem_option, seed_
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME
+from mlagen.cli.weighing import Demand, demand_options
 from mlagen.errors import ConfigError
+from mlagen.severity import UNPROVED, Severity, of
 
 if TYPE_CHECKING:
     from mlagen.request import BuildTexts
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     help="Run nothing: build the schedule of an ARTIFACT_DIR again, with its proof, and compare "
     "text, code and manifest. A manifest's proof is a claim; this shows it.",
 )
+@demand_options
 @json_option
 def command(
     kernel: str,
@@ -85,12 +88,16 @@ def command(
     missed: bool,
     heads: bool,
     again: bool,
+    demand: Demand,
     as_json: bool,
 ) -> None:
     """Verify an artifact, or build KERNEL and verify that.
 
     Without --shape, --data and --sample: by the calls that reach all of its code. With one of them
     the report says how much of the code this call covers.
+
+    Exit code 3: a wrong result. 4: errors of the sanitizer. 6: nothing wrong, but --strict and
+    something is unproved, or some of the code was not run.
     """
     if again:
         asked = {"--target": texts.target, "--set": texts.fields, "--knob": texts.knobs,
@@ -120,10 +127,13 @@ def command(
 
         click.echo(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2))
     else:
-        _print(report, shown, missed, heads)
-    if error := report.error():
+        _print(report, shown, missed, heads, demand.fail_on)
+    if error := report.error(demand.fail_on):
         # The findings are printed above; the error is their headline.
         raise type(error)(error.message.partition("\n")[0])
+    coverage = report.coverage
+    missing = coverage.total - coverage.reached if coverage is not None else 0
+    demand.require_proved(len(of(report.findings, UNPROVED)), missing)
 
 
 def _prove_again(
@@ -145,7 +155,13 @@ def _prove_again(
         raise error
 
 
-def _print(report: VerifyReport | ThoroughReport, shown: int, missed: bool, heads: bool) -> None:
+def _print(
+    report: VerifyReport | ThoroughReport,
+    shown: int,
+    missed: bool,
+    heads: bool,
+    fail_on: Severity,
+) -> None:
     from mlagen.locate import alike
     from mlagen.verify import ThoroughReport
 
@@ -170,4 +186,4 @@ def _print(report: VerifyReport | ThoroughReport, shown: int, missed: bool, head
         if len(rows) > shown:
             say(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
         say()
-    print_facts(report.facts())
+    print_facts(report.facts(fail_on))

@@ -17,6 +17,7 @@ from mlagen.family import Sample, Size
 from mlagen.launch_findings import findings_error
 from mlagen.locate import LocatedFinding
 from mlagen.problem.expected import Comparison, Worst
+from mlagen.severity import ERROR, Severity, counted, failing
 from mlagen.verify.coverage import Coverage, coverage_of
 
 SCHEMA = "mlagen.verify/2"
@@ -74,22 +75,23 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Right, clean, and nothing was found against it when it was built. Of an ordered kernel
-        the oracles alone judge what it computes."""
-        return self.right and self.clean and self.proof.launchable
+        """Right, without an error of the sanitizer, and nothing was found against it when it was
+        built. Of an ordered kernel the oracles alone judge what it computes."""
+        return self.error() is None
 
     @property
     def findings(self) -> tuple[LocatedFinding, ...]:
         """The findings of all runs, each defect once."""
         return each_defect([finding for run in self.runs for finding in run.findings])
 
-    def error(self) -> MlagenError | None:
-        """Why the artifact did not pass, with the exit code of that; None when it passed."""
+    def error(self, fail_on: Severity = ERROR) -> MlagenError | None:
+        """Why the artifact did not pass, with the exit code of that; None when it passed.
+        `fail_on`: the least severity of a finding that fails."""
         worst = self.worst()
         if not self.right:
             return WrongResultError(f"{self.kernel}: {_described(worst, self.place(worst.worst))}")
-        if self.findings:
-            return findings_error(self.artifact, self.findings)
+        if wrong := failing(self.findings, fail_on):
+            return findings_error(self.artifact, wrong)
         for run in self.runs:
             if not run.same_bits:
                 return FindingsError(
@@ -110,7 +112,7 @@ class VerifyReport:
 
     # ---- rows for whoever prints ------------------------------------------------------------
 
-    def facts(self) -> list[tuple[str, str]]:
+    def facts(self, fail_on: Severity = ERROR) -> list[tuple[str, str]]:
         """Name and value, one a line."""
         instructions = self.runs[0].wave_instructions
         oracles = {c.oracle.removesuffix(" LSE") for c in self.runs[0].comparisons}
@@ -129,11 +131,11 @@ class VerifyReport:
             ("oracles", f"{self.oracle_seconds:.2f} s"),
             ("outputs", f"{'right' if self.right else 'WRONG'} by {judges}"),
             ("sanitizer", self._sanitizer()),
-            *self._verdict(),
+            *self._verdict(fail_on),
         ]
 
-    def _verdict(self) -> list[tuple[str, str]]:
-        word = "passed" if self.passed else "FAILED"
+    def _verdict(self, fail_on: Severity) -> list[tuple[str, str]]:
+        word = "FAILED" if self.error(fail_on) else "passed"
         if self.coverage is None:
             return [("verdict", word)]
         if self.coverage.complete:
@@ -157,8 +159,7 @@ class VerifyReport:
             modes = ", ".join(run.mode for run in self.runs)
             return f"clean; the same bits in modes {modes}" if len(self.runs) > 1 else "clean"
         differing = [run.mode for run in self.runs if not run.same_bits]
-        count = len(self.findings)
-        parts = [f"{count} finding{'s' if count > 1 else ''}"] if count else []
+        parts = [counted(self.findings)] if self.findings else []
         parts += [f"other bits in mode {mode}" for mode in differing]
         return ", ".join(parts)
 

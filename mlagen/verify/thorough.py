@@ -10,6 +10,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
 from mlagen.locate import LocatedFinding
+from mlagen.severity import ERROR, Severity
 from mlagen.verify.coverage import Coverage, coverage_of
 from mlagen.verify.report import VerifyReport, each_defect, shown_ratio, shown_size
 from mlagen.verify.run import DATA, Mode, kind_of, verify
@@ -52,10 +53,11 @@ class ThoroughReport:
         """The findings of all calls, each defect once."""
         return each_defect([finding for call in self.calls for finding in call.findings])
 
-    def error(self) -> MlagenError | None:
-        """Why the artifact did not pass: a wrong result before all else; None when it passed."""
+    def error(self, fail_on: Severity = ERROR) -> MlagenError | None:
+        """Why the artifact did not pass: a wrong result before all else; None when it passed.
+        `fail_on`: the least severity of a finding that fails."""
         ordered = sorted(self.calls, key=lambda call: (call.right, call.clean))
-        return ordered[0].error()
+        return next(filter(None, (call.error(fail_on) for call in ordered)), None)
 
     ERROR_COLUMNS = ("shape", "wrong", "NaN", "error / bound", "oracle", "worst at")
 
@@ -82,7 +84,7 @@ class ThoroughReport:
         """One row a call, head and oracle, under HEAD_COLUMNS."""
         return [row for call in self.calls for row in call.head_rows()]
 
-    def facts(self) -> list[tuple[str, str]]:
+    def facts(self, fail_on: Severity = ERROR) -> list[tuple[str, str]]:
         """Name and value, one a line."""
         first = self.calls[0]
         own = dict(first.facts())
@@ -90,7 +92,7 @@ class ThoroughReport:
         instructions = sum(run.wave_instructions for run in runs)
         bad = [call for call in self.calls if not call.clean]
         kinds = ", ".join(dict.fromkeys(call.data for call in self.calls))
-        verdict = "passed" if self.passed else "FAILED"
+        verdict = "FAILED" if self.error(fail_on) else "passed"
         judges = own["outputs"].partition(" by ")[2]
         return [
             ("kernel", own["kernel"]),

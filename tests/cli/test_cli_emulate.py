@@ -52,6 +52,34 @@ def test_findings_show_code_around_both_places_and_end_with_4(mlagen, tmp_path: 
     assert "error: one defect" in done.err
 
 
+MASKED = """s_waitcnt vmcnt(0) lgkmcnt(0)
+  v_mov_b32 v10, 0
+  v_mov_b32 v11, 0
+  s_mov_b64 s[20:21], exec
+  {}
+  s_nop 4
+  {}
+  s_waitcnt lgkmcnt(0)
+  s_mov_b64 exec, s[20:21]
+  s_nop 4"""
+UNPROVED = MASKED.format(
+    "v_cmpx_gt_f32 vcc, 1.0, v2", "ds_swizzle_b32 v10, v2 offset:swizzle(SWAP,1)"
+)
+LETTER = MASKED.format("s_mov_b64 exec, 1", "v_permlane32_swap_b32 v10, v11")
+
+
+@pytest.mark.parametrize(
+    ("wait", "plain", "letter", "strict"), [(UNPROVED, 0, 0, 6), (LETTER, 0, 4, 0)]
+)
+def test_what_findings_that_are_no_errors_make_of_the_exit_code(
+    mlagen, tmp_path: Path, wait, plain, letter, strict
+) -> None:
+    for options, code in (((), plain), (("--fail-on", "letter"), letter), (("--strict",), strict)):
+        done = emulated(mlagen, tmp_path, "--force", *options, wait=wait)
+        assert done.code == code, (options, done.err)
+        assert "[off-lane]" in done.out
+
+
 def test_no_sanitizer_no_findings(mlagen, tmp_path: Path) -> None:
     done = emulated(mlagen, tmp_path, "--no-sanitizer", wait="s_nop 0")
     assert done.code == 0 and "findings    0" in done.out

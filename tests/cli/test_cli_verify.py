@@ -32,6 +32,12 @@ def test_a_good_kernel_passes(mlagen, built: Path) -> None:
     assert "verdict    passed" in done.out
 
 
+def test_strict_asks_for_all_of_the_code(mlagen, built: Path) -> None:
+    done = mlagen("verify", built, *SMALL, "--mode", "latest", "--strict")
+    assert done.code == 6
+    assert "nothing is wrong, and not all is shown: 0 unproved, " in done.err
+
+
 def test_the_json_twin_says_the_same(mlagen, built: Path) -> None:
     done = mlagen("verify", built, *SMALL, "--mode", "random", "--seed", "3", "--json")
     assert done.code == 0

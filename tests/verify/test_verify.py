@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mlagen.errors import ConfigError, FindingsError, WrongResultError
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import LaunchReport
+from mlagen.severity import LETTER, UNPROVED
 from mlagen.verify import SCHEMA, verify, verify_inputs
 
 CONFIG = MhaConfigV2(4, 2)
@@ -158,7 +160,23 @@ def test_findings_fail_a_right_result(artifact, inputs):
     error = found.error()
     assert isinstance(error, FindingsError) and error.exit_code == 4
     assert "error[race-raw]" in str(error)
-    assert dict(found.facts())["sanitizer"] == "1 finding"
+    assert dict(found.facts())["sanitizer"] == "1 error"
+
+
+@pytest.mark.parametrize("severity", [LETTER, UNPROVED])
+def test_findings_that_are_no_errors_are_told_and_fail_where_it_is_asked(
+    artifact, inputs, severity
+):
+    found = report(artifact, inputs, findings=[replace(RACE, severity=severity)])
+    assert found.passed and not found.clean and found.error() is None
+    told = dict(found.facts())
+    assert told["verdict"].startswith("passed") and told["sanitizer"].startswith("0 errors, 1 ")
+    strict = found.error(LETTER)
+    told = dict(found.facts(LETTER))["verdict"]
+    if severity == LETTER:
+        assert isinstance(strict, FindingsError) and told.startswith("FAILED")
+    else:
+        assert strict is None and told.startswith("passed")
 
 
 def test_a_wrong_result_comes_before_findings(artifact, inputs):
