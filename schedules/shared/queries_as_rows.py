@@ -80,13 +80,10 @@ def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False
     ) else 1  # fmt: skip
     s.cta_cluster(blocks)
     shared = blocks > 1
-    # What ptxas spills else: two lists and positions of many tokens, where heads fill no block.
+    # What ptxas spills else: many tokens, where heads do not fill one block.
     causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
     tokens = getattr(k, "q_len", 1)
-    both, partly = causal and extra, k.num_heads % 64 > 0
-    spills = not shared and tokens > 2 and (
-        k.num_heads > 64 or (both and partly and k.dtype == "bf16")
-    )  # fmt: skip
+    spills = not shared and tokens > 2 and k.num_heads != 64
     able = has_grains(stored)
     scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
                       comment="numbers of f16 in multiples of a key's grain, or of bf16") if (

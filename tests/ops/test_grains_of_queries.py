@@ -26,6 +26,7 @@ CASES = [
     ("decode", {"num_heads": 64, "q_len": 2}, 2),
     ("decode", {"num_heads": 64, "q_len": 3}, 1),
     ("decode", {"num_heads": 128, "causal": True}, 1),
+    ("decode", {"num_heads": 128, "extra": True}, 1),
 ]
 
 

@@ -63,8 +63,10 @@ class Grained(FedSeesaw):
 
     def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
         found, rows = super()._feeding(s), SLOTS // self.blocks
-        # A thread with one row has registers for all of its scales; else its four threads share.
-        whole = self.blocks > 1
+        # A thread with one row has registers for all of its scales, unless there are second lists
+        # or positions; else four threads exchange theirs.
+        asked = self.form.operands
+        whole = self.blocks > 1 and not (asked["extra"] or asked["causal"])
         each = LANES if whole else 1
         for name, type, count, why in (
             ("next_scales", ".f32", rows * each, "scales of this thread's next rows"),
