@@ -297,6 +297,45 @@ def test_a_wave_that_goes_around_a_barrier_and_on_is_told():
     judge(body, ("barrier-unequal", "barrier-unequal"), waves=2, lds=512)
 
 
+STAGGER = """
+  v_lshlrev_b32 v1, 2, v0
+  v_xor_b32 v2, 0x100, v1
+  v_lshrrev_b32 v3, 6, v0
+  v_mov_b32 v5, 0
+  v_readfirstlane_b32 s12, v3
+  s_cmp_eq_u32 s12, 0
+  s_cbranch_scc1 lower
+  s_barrier
+lower:
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  s_cmp_lg_u32 s12, 0
+  s_cbranch_scc1 upper
+  {}
+upper:
+  {}
+  global_store_dword v1, v5, s[6:7]
+"""
+
+
+def test_the_lower_waves_need_no_last_barrier_before_they_end():
+    """The upper waves' last barrier waits for the ends of the lower ones instead; unless those do
+    something in LDS behind it, which then is in no order with what the upper waves do."""
+    judge(STAGGER.format("s_barrier", ""), None, waves=2, lds=512)
+    judge(STAGGER.format("s_nop 0", ""), None, waves=2, lds=512)
+    read = "ds_read_b32 v5, v2\n  s_waitcnt lgkmcnt(0)"
+    judge(STAGGER.format("s_barrier", read), None, waves=2, lds=512)
+    told = ("barrier-unequal", "race-raw", "race-war", "undefined-lds")
+    found = of(audited(STAGGER.format("s_nop 0", read), waves=2, lds=512), ERROR)
+    assert {"barrier-unequal", "lds-raw"} <= {finding.rule for finding in found}
+    for mode in MODES:
+        text, source = STAGGER.format("s_nop 0", read), np.arange(1024, dtype=np.uint32)
+        _, result = execute(text, source, np.zeros(128, np.uint32), waves=2, lds=512, mode=mode)
+        kinds = {finding.kind for finding in of(result.findings, ERROR)}
+        assert "barrier-unequal" in kinds and kinds <= {*told}
+
+
 def test_what_a_wave_leaves_in_flight_is_done_before_the_barrier_of_others():
     """s_endpgm waits: the other wave reads what the ended one wrote, behind a barrier."""
     body = """

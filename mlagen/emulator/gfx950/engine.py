@@ -268,7 +268,7 @@ def run_some(context: int, limit: int) -> int:
 def check_barriers(context: int) -> None:
     """All waves have ended: unequal barrier totals are reported. A barrier waits for the waves that
     are left (CDNA4 ISA guide, S_BARRIER), so one that passed the first barriers of a wave that
-    passed most, and ended, is none too few."""
+    passed most, and ended, is none too few; nor is one that did nothing in LDS behind its last."""
     waves = load_i64(context, y.C_WAVES)
     most = 0
     for wave in range(1, waves):
@@ -285,6 +285,8 @@ def check_barriers(context: int) -> None:
         control = wave_base(context, wave)
         passed = load_i64(control, y.W_EPOCH)
         if passed == total or passed == 0 or load_i64(control, y.W_ALIKE) & alike:
+            continue
+        if load_i64(control, y.W_TOUCHED) < passed:
             continue
         row = load_i64(control, y.W_PC) - 1
         other = load_i64(wave_base(context, most), y.W_PC) - 1

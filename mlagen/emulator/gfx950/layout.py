@@ -95,6 +95,7 @@ W_MARK: Final = 10  # vm and DS queues: next sequence number at the last barrier
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
 W_PATH: Final = 15  # stands for the barriers that it passed, in order
 W_ALIKE: Final = 16  # waves that had passed the same ones at its last barrier, a bit each
+W_TOUCHED: Final = 17  # the last epoch in which it did something in LDS
 W_HELD: Final = 18  # wait states by which the matrix pipe and barriers held it back so far
 W_FREE: Final = 19  # the clock, with those, at which the matrix pipe is free
 W_MATRICES: Final = 20  # matrix instructions and barriers so far

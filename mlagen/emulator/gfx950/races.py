@@ -30,6 +30,8 @@ def new_operation(context: int, wave: int, row: int, kind: int) -> int:
     """Number a new LDS operation; kind 0: DS instruction, 1: LDS-DMA."""
     number = load_i64(context, y.C_NEXT_OP)
     store_i64(context, y.C_NEXT_OP, number + 1)
+    control = wave_base(context, wave)
+    store_i64(control, y.W_TOUCHED, load_i64(control, y.W_EPOCH))
     ops = load_i64(context, y.C_OPS)
     base = (number & (y.OPS_RING - 1)) * y.O_SIZE
     store_i64(ops, base + y.O_WAVE, wave)

@@ -2,7 +2,8 @@
 
 A barrier waits for the waves that are left (CDNA4 ISA guide, S_BARRIER), and an end waits for the
 wave's own operations, so a wave that ends early is missed by none. One that went around a barrier
-and does what others do behind it is.
+and does what others do behind it is, unless that is nothing in LDS: then no barrier of others lacks
+it, and what it did before is ordered, or not, by the barriers that it passed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ def _key(wave: Wave) -> tuple[int, ...]:
 
 
 def _ended_early(wave: Wave, other: Wave, working: Set[int]) -> bool:
-    """Whether a wave passed the first barriers of another, and does nothing behind them that the
-    other does behind a later one."""
+    """Whether a wave does nothing in LDS behind its last barrier; or passed the first barriers of
+    another, and does nothing behind them that the other does behind a later one."""
+    if wave.touched < wave.epoch:
+        return True
     count = wave.epoch
     barriers = zip(wave.passed, other.passed, strict=False)
     if any(wave.path[mine - 1] != other.path[its - 1] for mine, its in barriers):

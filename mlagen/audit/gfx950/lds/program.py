@@ -240,6 +240,7 @@ class LdsProgram:
                 w.masked.setdefault(site, set()).add((w.s[EXEC], w.s[EXEC + 1]))
             footprint = self._footprint(w, seen, site, w.read(register))
             w.place += 1
+            w.touched = w.epoch
             if footprint is None:
                 w.ds.issue(None)
                 return
@@ -283,6 +284,7 @@ class LdsProgram:
             value: Vector = base if isinstance(base, Node) else lanes + base
             footprint = self._footprint(w, seen, site, value)
             w.place += 1
+            w.touched = w.epoch
             if footprint is None:
                 w.vm.issue(None)
                 return

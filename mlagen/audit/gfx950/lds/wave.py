@@ -145,7 +145,8 @@ class Masked:
 class Wave:
     """Registers, counters and history. `s`: by encoded number; `v`: physical registers.
 
-    `vm`, `ds`: what is in flight. `path`: the blocks that it went through; `passed`: how many of
+    `touched`: the last epoch in which it did something in LDS. `vm`, `ds`: what is in flight.
+    `path`: the blocks that it went through; `passed`: how many of
     them when it passed each barrier. `masked`: EXEC at reads that need all lanes, where it is not
     known to be all ones. `taken`: of exchanges between lanes, what lanes took from others that
     were off. `clashes`: by the two places in the code, the one whose repair
@@ -159,6 +160,7 @@ class Wave:
     v: list[Any]
     budget: Budget
     epoch: int = 0
+    touched: int = 0
     place: int = 0
     history: list[Operation] = field(default_factory=list)
     clashes: dict[tuple[int, int], Clash] = field(default_factory=dict)
