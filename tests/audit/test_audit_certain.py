@@ -117,6 +117,14 @@ def test_a_range_in_memory_that_is_empty_is_a_guess():
                                      + f"LAST:\n{ARM}")  # fmt: skip
 
 
+def test_a_range_that_is_short_is_not_empty():
+    """What an unrolled loop leaves out: four rounds or fewer are work."""
+    short = RANGE.format(arm=ARM, again=ARM).replace(
+        "setp.ge.s32 %p1, %r1, %r2", "add.s32 %r4, %r1, 4;\n    setp.ge.s32 %p1, %r4, %r2"
+    )
+    assert errors(INIT + short) == {"copy-unwaited"}
+
+
 def test_a_range_that_parameters_tell_is_no_guess():
     body = RANGE.replace(
         "ld.global.nc.v2.u32 {{%r1, %r2}}, [%g];", "mov.u32 %r1, 0;\nmov.u32 %r2, %n;"

@@ -23,11 +23,11 @@ from mlagen.audit.ptx.values import (
     Unknown,
     Value,
     add,
+    canonical,
     compare,
     comparisons,
     expanded,
     from_memory,
-    is_bare,
     is_number,
     key_of,
     key_of_predicate,
@@ -276,16 +276,32 @@ def table(state: State, agent: Agent, instruction: Instruction) -> None:
 
 
 def _empties(state: State, branch: Instruction, asked: Compare | Logic, taken: bool) -> bool:
-    """Whether a branch leads around a loop because of what a range in memory is: both its ends
-    are from there, or one is and more follows."""
+    """Whether a branch leads around a loop because a range in memory ends at or before its begin:
+    both are from there, or one is and more follows."""
     if state.program.skips_work(branch.index) is not taken:
         return False
     ends = state.program.graph.post_dominator[branch.index] == state.program.graph.end
+    assert branch.guard is not None
+    holds = taken is not branch.guard.negated
     return any(
-        from_memory(one.value.terms) >= (_BOTH if ends else 1)
-        and (len(one.value.terms) >= _BOTH or not is_bare(one.value.terms[0][0]))
+        from_memory(one.value.terms) >= (_BOTH if ends else 1) and _no_more(one, holds)
         for one in comparisons(asked)
     )
+
+
+def _no_more(one: Compare, holds: bool) -> bool:
+    """Whether a comparison of two numbers says that one is no more than the other; `holds`: whether
+    it is true."""
+    if not isinstance(one.value.constant, int):
+        return False
+    terms, factor, constant = canonical(one.value)
+    if len(terms) != _BOTH or {coefficient for _, coefficient in terms} != {1, -1}:
+        return False
+    if one.op in ("eq", "ne"):
+        return constant == 0 and (one.op == "eq") is holds
+    # factor * T + constant < 0, or <= 0: T or -T, which is larger than -bound or no larger.
+    bound = (-constant - (one.op == "lt")) // abs(factor)
+    return bound <= 0 if holds else -bound - 1 <= 0
 
 
 def _settled(state: State, instruction: Instruction, predicate: Compare | Logic) -> Value:

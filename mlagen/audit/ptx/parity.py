@@ -26,6 +26,7 @@ _RULES = frozenset(
 )  # fmt: skip
 _BY_BOXES = frozenset(("mbarrier-transaction", "deadlock"))  # where the bytes are not known
 _PATHS = 3  # that are tried
+_LONGER = ((1, 2), (3, 4))  # decisions of a path, and rounds
 _STEPS = 400_000  # of all trials together
 
 
@@ -71,52 +72,62 @@ def blame(program: EntryProgram, trials: Trials, notes: Notes) -> None:
     if not paths:
         return
     waits = sorted(set.intersection(*(set(one.parities) for one in paths)))
+    first = paths[0]
+    # A path that goes on further may be one that nothing takes; so long ones are tried as well.
     paths += [trials.right] if trials.right else []
-    left = _STEPS
+    paths += [replace(first, path=Path((False,) * length, rounds)) for length, rounds in _LONGER]
+    left, shown = _STEPS, set[int]()
     for one in paths:  # the shortest first: few waits are left for the others
         left -= one.steps * len(waits)
         if left < 0:
             return
-        waits = [at for at in waits if _mends(program, one, at)]
+        mended = {at: _mends(program, one, at) for at in waits}
+        waits = [at for at in waits if mended[at] is not False]
+        shown |= {at for at in waits if mended[at]} if one is not trials.right else set()
+    waits = [at for at in waits if at in shown]
     if not waits:
         return
     instructions = [program.entry.instructions[at] for at in waits]
-    parities = [paths[0].parities[at] for at in waits]
+    parities = [first.parities[at] for at in waits]
     told = _told(instructions, parities)
     needs = _needed(instructions[0], parities[0])
     of = {_key(finding) for one in trials.wrong for finding in one.findings}
     for key, finding in notes.found.items():
         if finding.severity == ERROR and _key(finding) in of:
             message = f"{finding.message}; {told}"
-            notes.found[key] = replace(
-                finding, message=message, needs=needs, change=instructions[0].line
-            )
+            # Of several, nothing tells which one it is.
+            named = {"needs": needs, "change": instructions[0].line} if len(waits) == 1 else {}
+            notes.found[key] = replace(finding, message=message, **named)  # type: ignore[arg-type]
 
 
 def _key(finding: Finding) -> tuple[str, int, int]:
     return finding.rule, finding.line, finding.other_line
 
 
-def _mends(program: EntryProgram, tried: Tried, wait: int) -> bool:
-    """Whether a path has no error with the other parity at one wait."""
+def _mends(program: EntryProgram, tried: Tried, wait: int) -> bool | None:
+    """Whether a path has no error with the other parity at one wait; None where no values take it
+    then, so that it tells nothing."""
     setting = replace(tried.setting, flipped=wait)
-    found = _errors(program, setting, tried.path)
-    if found and {one.rule for one in found} <= _BY_BOXES:
+    path, found = _errors(program, setting, tried.path)
+    if {one.rule for one in found or ()} & _BY_BOXES:
         # A path that went wrong early may have told no boxes, or others.
         setting = replace(setting, boxes=setting.told, guessed=False)
-        setting = solve(program, setting, Notes(program.entry.name))
-        found = _errors(program, setting, tried.path)
-    return found == ()
+        solved = solve(program, setting, Notes(program.entry.name))
+        if solved.boxes != setting.boxes:
+            path, found = _errors(program, solved, tried.path)
+    return None if found is None or (found and not path.possible()) else not found
 
 
-def _errors(program: EntryProgram, setting: Setting, path: Path) -> tuple[Finding, ...] | None:
-    """The errors of a path; None where it does not end."""
+def _errors(
+    program: EntryProgram, setting: Setting, path: Path
+) -> tuple[Path, tuple[Finding, ...] | None]:
+    """A path as it was followed, and its errors; None where it does not end."""
     cta = Cta.begin(program, setting, path.clone(), Seen())
     try:
         cta.run()
     except (Fork, Stuck):
-        return None
-    return tuple(f for f in cta.state.findings if f.severity == ERROR)
+        return path, None
+    return cta.state.path, tuple(f for f in cta.state.findings if f.severity == ERROR)
 
 
 def _needed(wait: Instruction, parity: int) -> str:

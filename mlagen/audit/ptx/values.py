@@ -233,11 +233,6 @@ def of_data(terms: tuple[tuple[Term, int], ...]) -> bool:
 _MEMORY = ("global", "either")
 
 
-def is_bare(name: Term) -> bool:
-    """Whether a term is nothing but what memory holds."""
-    return name[0] in _MEMORY
-
-
 def from_memory(terms: tuple[tuple[Term, int], ...]) -> int:
     """How many different things that memory holds these are computed from."""
     found: set[Term] = set()
