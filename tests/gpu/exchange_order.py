@@ -23,6 +23,8 @@ from pathlib import Path
 
 from racecheck_exchanges import LABEL, LEAVES, Listing, disassembled
 
+from mlagen.artifact import read_artifact
+
 BAR = re.compile(r"\bBAR\.(SYNC|ARV)\S* (0x\w+)")
 BEFORE_SUMS = re.compile(r"exchange [MP] \w+: .*, named barrier (\d+)")
 SUMS = re.compile(r"exchange l (?:left|right): .*, named barrier (\d+)")
@@ -46,8 +48,10 @@ class Paths:
 
     def __post_init__(self) -> None:
         lines = self.listing.lines
-        labels = {text.rstrip(":"): at for at, (address, text) in enumerate(lines) if address < 0}
-        for at, (_, text) in enumerate(lines):
+        labels = {
+            text.rstrip(":"): at for at, (address, text, _) in enumerate(lines) if address < 0
+        }
+        for at, (_, text, _) in enumerate(lines):
             if found := BAR.search(text):
                 self.bars[at] = (found[1] == "ARV", int(found[2], 16))
             kind = LEAVES.search(text)
@@ -121,7 +125,7 @@ class Paths:
         if at in self.bars:
             which = self.bars[at][1]
             return which not in (LEFT_ALONE, RIGHT_ALONE) and which != self.without
-        return self.listing.accessed(at)[0] is not None
+        return self.listing.exchange(at) is not None
 
 
 class Search:
@@ -170,7 +174,7 @@ class Search:
         self.met.add(at)
         address = self.listing.lines[at][0]
         if at not in self.paths.bars:
-            exchange, loads = self.listing.accessed(at)[0], self.listing.loads(at)
+            exchange, loads = self.listing.exchange(at), self.listing.loads(at)
             assert exchange is not None
             for other, loaded, name in unknown:
                 if other != who and name == exchange.name and not (loads and loaded):
@@ -195,11 +199,12 @@ def main() -> None:
     parser.add_argument("--without", type=int, metavar="BARRIER")
     options = parser.parse_args()
     for cubin in sorted(options.folder.glob("*/kernel.cubin")):
-        ptx = cubin.with_name("kernel.ptx").read_text()
-        listing = Listing.of(disassembled(cubin), ptx)
+        artifact = read_artifact(cubin.parent)
+        ptx = artifact.text
+        listing = Listing.of(disassembled(cubin), ptx, artifact.manifest)
         paths = Paths(listing, options.without)
         search = Search(paths, ptx)
-        accesses = [at for at in range(len(listing.lines)) if listing.accessed(at)[0]]
+        accesses = [at for at in range(len(listing.lines)) if listing.exchange(at)]
         print(
             f"{cubin.parent.name}: {len(search.states)} states, {len(search.met & {*accesses})} of"
             f" {len(accesses)} loads and stores of exchanges, {len(search.bad)} not ordered",

@@ -12,6 +12,7 @@ from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.formats import scale_log2e
+from mlagen.request import build_artifact
 from mlagen.targets.gfx950.dsl import Reads, Subtiled
 from mlagen.targets.gfx950.dsl.lds import Lds
 
@@ -89,3 +90,11 @@ def test_a_page_that_a_resource_cannot_describe_is_refused():
     config = MhaConfigV2(num_heads=128, num_kv_heads=128, page_size=2**17)
     with pytest.raises(ConfigError, match="a page of 4294967296 bytes"):
         build("mha_prefill_v2", config)
+
+
+def test_a_page_that_outgrows_a_buffer_resource_is_refused_with_what_fits():
+    """2^32 bytes, one more than a resource holds: a build, for the problem allows it."""
+    fields = {"num_heads": 512, "num_kv_heads": 512, "dtype": "fp8_e4m3", "ragged": True}
+    with pytest.raises(ConfigError, match="a page of 4294967296 bytes") as refused:
+        build_artifact("mha_prefill_v2", fields | {"page_size": 65536}, {})
+    assert refused.value.hint == "page_size is at most 65472"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.attention.prefill.problem import PAGE_STEP, PrefillConfig
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
@@ -47,7 +47,9 @@ def refuse_wide_pages(k: PrefillConfig, row_stride: int) -> None:
     """ConfigError where a page of rows of `row_stride` elements outgrows a buffer resource."""
     page_bytes = k.page_size * row_stride * k.element_bytes
     if page_bytes > GFX950.buffer_bytes_max:
+        most = GFX950.buffer_bytes_max // (row_stride * k.element_bytes) // PAGE_STEP * PAGE_STEP
         raise ConfigError(
             f"page_size={k.page_size}: a page of {page_bytes} bytes; a buffer resource holds at "
-            f"most {GFX950.buffer_bytes_max}"
+            f"most {GFX950.buffer_bytes_max}",
+            hint=f"page_size is at most {most}",
         )
