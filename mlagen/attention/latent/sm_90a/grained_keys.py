@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.nvidia.row_form import LANES
 from mlagen.attention.latent.sm_90a.grained import SCALE_BITS
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
 from mlagen.attention.latent.sm_90a.registers import FLOAT
@@ -56,6 +57,9 @@ class GrainedKeys(KeysAsRows):
             "together": QUERY_LOADS, "row_threads": self.math.threads // self.rows,
             "f16_tiles": self.stored.boxes,
         }  # fmt: skip
+
+    def _scale_registers(self) -> list[tuple[str, str, int, str]]:
+        return [("scale", ".f32", LANES, "scales of the row that this thread has loaded")]
 
     def measure(self, tile: Tile, group: int) -> None:
         """Store the grains of rows that were loaded, for the softmax of `tile`; make of their
