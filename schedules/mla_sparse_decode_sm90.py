@@ -1,20 +1,19 @@
 """Top-k sparse MLA decode on Hopper, over rows that the list of each new token names.
 
 A block has a token's heads, or 64 of them, and a split of its keys: those of a first cache, then
-those of a second one. Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`, more
-that of `schedules/shared/queries_as_rows.py`.
+those of a second one. Up to 32 heads take the table `schedules/tables/swap_ab_gathered.py`, more
+`schedules/shared/queries_as_rows.py`.
 """
 
 from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     check_products,
-    decode_by_keys,
     decode_by_queries,
     row_form,
 )
-from mlagen.schedules.shared.keys_as_rows import keys_as_rows
 from mlagen.schedules.shared.queries_as_rows import queries_as_rows
+from mlagen.schedules.tables.swap_ab_gathered import swap_ab_gathered
 
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_90a")
@@ -25,7 +24,7 @@ def mla_sparse_decode_sm90(k, s):
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 and not tight else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:
-        keys_as_rows(k, s, row_form(k), decode_by_keys, True)
+        swap_ab_gathered(k, s, True)
     else:
         stored = row_form(k)
         # What ptxas spills else: with scales in the rows wider pieces, or narrower ones; for CTA

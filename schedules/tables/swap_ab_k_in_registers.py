@@ -16,17 +16,16 @@ i+1, first keys of tile i+2 after them.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
     FRAGMENT,
     OWN_KEYS,
     KInRegisters,
-    OrderedQueries,
     OwnKeys,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.order import k_in_registers_order
 from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.scales import (
     ScaledNumbers,
     ScaledSums,
@@ -85,10 +84,10 @@ def swap_ab_k_in_registers(k, s, decode):
     rows = Listed(kernel, sums=sums, bulk=rows_by == "either")
     scales = (ScaledSums if sums else ScaledNumbers)(kernel, stored)
     keys = OwnKeys(kernel, stored, FETCHING[rows_by].halves)
-    queries = OrderedQueries(kernel, scales.queries)
+    queries = OwnQueries(kernel, scales.queries)
     products = KInRegisters(kernel, keys, queries, scales, count)
     fetching = FETCHING[rows_by](kernel, keys, scales=scales.loads)
-    softmax = Softmax(kernel, scales.weights, "keys_as_rows/softmax")
+    softmax = Softmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
     output = Output(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
     # Where scales lie elsewhere than rows it takes places of rows to load them.
     late = stored.scales != "none" and stored.scales_at is None

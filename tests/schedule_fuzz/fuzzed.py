@@ -23,9 +23,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
-    decode_by_keys,
     decode_by_queries,
-    prefill_by_keys,
     prefill_by_queries,
 )
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
@@ -369,8 +367,8 @@ CASES: tuple[Case, ...] = (
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
             (None, prefill_by_queries, True, (2, 1)), *SPARSE_PREFILL, share=0.8),
-    _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
-            (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
+            (False,), *SPARSE_PREFILL, share=0.8),
     _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
                    Listed, Gathered, *SPARSE_PREFILL),
     _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
@@ -400,8 +398,8 @@ CASES: tuple[Case, ...] = (
     _tensor_memory("mla_sparse_decode_sm100 pair fp8",
                    MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),
                    Listed, Gathered, *SPARSE_WIDE, share=0.3),
-    _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
-            (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
+    _shared("mla_sparse_decode_sm90 v32", "swap_ab_gathered", V32,
+            (True,), *SPARSE_DECODE, knobs={"keys_from": "smem"},
             share=0.4),
     _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32, (True,),
             *SPARSE_DECODE, share=0.4),

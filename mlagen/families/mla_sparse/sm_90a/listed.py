@@ -30,6 +30,36 @@ CAUSAL = (
 )
 
 
+def lists(kernel: Kernel, *, boxes: int | None, bulk: bool = False) -> None:
+    """Declares the kernel's signature, and its lists. `boxes`: rows of Q that TMA fetches; None: it
+    comes by way of registers; `bulk`: the kernel has that argument."""
+    k, s, decode = kernel.k, kernel.s, isinstance(kernel.k, MlaSparseDecodeConfig)
+    of_decode: dict[str, Any] = {"extra": False, "causal": False, "shared_list": False}
+    if decode:
+        of_decode = {name: getattr(k, name) for name in of_decode} | {"slot_rows": ROWS}
+    kernel.context |= {
+        "decode": decode, "scaled": k.rows == "e4m3", "item_rows": k.num_heads,
+        "row_bits": kernel.context["row_major_bits"],
+        "column_bits": kernel.context["column_major_bits"], **of_decode,
+    }  # fmt: skip
+    kernel.name(
+        ("unit", ".b32", "this block's heads of a query, among all queries'"),
+        ("query_row", ".b32", "its first row of Q"),
+        *([("split", ".b32", "which split of its keys")] if decode else ()),
+        *(EXTRA if of_decode["extra"] else ()),
+        *(CAUSAL if of_decode["causal"] else ()),
+        ("table", ".b64", "this query's list"),
+        ("keys", ".b32", "keys of the list"),
+        ("ahead", ".b32", "tile to look up next"),
+    )
+    if decode:
+        s.signature = decode_signature(k, kernel.threads, rows=boxes, resident=2, together=True,
+                                       bulk=bulk)  # fmt: skip
+    else:
+        s.signature = signature(k, kernel.threads, rows=boxes, grid="units", resident=2)
+    s.symbol = DECODE_SYMBOL if decode else SYMBOL
+
+
 class Listed:
     """Lists whose rows a thread fetches for itself, two keys of a tile. `positions_first`: a list
     is loaded of keys that the token sees, once their positions are there: so both share registers,
@@ -37,42 +67,19 @@ class Listed:
 
     def __init__(self, kernel: Kernel, *, sums: bool, bulk: bool) -> None:
         """`sums`: scales multiply sums of columns; `bulk`: the kernel has that argument."""
-        k, s = kernel.k, kernel.s
-        self.kernel, self.decode = kernel, isinstance(k, MlaSparseDecodeConfig)
-        of_decode: dict[str, Any] = {"extra": False, "causal": False, "shared_list": False}
-        if self.decode:
-            of_decode = {name: getattr(k, name) for name in of_decode} | {"slot_rows": ROWS}
-        kernel.context |= {
-            "decode": self.decode, "scaled": k.rows == "e4m3", "item_rows": k.num_heads,
-            "looks_ahead": False, "row_bits": kernel.context["row_major_bits"],
-            "column_bits": kernel.context["column_major_bits"], **of_decode,
-        }  # fmt: skip
-        extra, causal = bool(of_decode["extra"]), bool(of_decode["causal"])
+        self.kernel = kernel
+        lists(kernel, boxes=None, bulk=bulk)
+        causal = bool(kernel.context["causal"])
         self.positions_first = kernel.context["positions_first"] = causal and sums
-        kernel.name(
-            ("unit", ".b32", "this block's heads of a query, among all queries'"),
-            ("query_row", ".b32", "its first row of Q"),
-            *([("split", ".b32", "which split of its keys")] if self.decode else ()),
-            *(EXTRA if extra else ()),
-            *(CAUSAL if causal else ()),
-            ("table", ".b64", "this query's list"),
-            ("keys", ".b32", "keys of the list"),
-            ("ahead", ".b32", "tile to look up next"),
-            ("stop", ".b32", "the tile after this block's last"),
-        )
+        kernel.context["looks_ahead"] = False
+        kernel.name(("stop", ".b32", "the tile after this block's last"))
         kernel.names(("place", ".b32", 2, "rows of the next tile that this thread fetches"))
         if causal and not sums:
             kernel.names(("where", ".b32", 2, "positions of two keys of this thread's next tile"))
-        if self.decode:
-            s.signature = decode_signature(k, kernel.threads, rows=None, resident=2, together=True,
-                                           bulk=bulk)  # fmt: skip
-        else:
-            s.signature = signature(k, kernel.threads, rows=None, grid="units", resident=2)
-        s.symbol = DECODE_SYMBOL if self.decode else SYMBOL
 
     def setup(self) -> None:
         """Find this block's item and its list."""
-        self.kernel.record("mla_sparse/keys_as_rows/setup", None)
+        self.kernel.record("swap_ab/rows/listed/setup", None)
 
     def look_up(self, tile: Tile) -> None:
         """What was loaded with the rows of `tile` is this tile's."""
@@ -94,3 +101,40 @@ class Listed:
     def steps(self) -> tuple[str, ...]:
         """Of the plain order."""
         return ("look_ahead", "list_seen") if self.positions_first else ("look_ahead",)
+
+
+class SharedLists:
+    """Lists whose rows all threads fetch, `groups` of a tile each, so that a thread looks up its
+    own two keys besides, for its scores. Where rows are loaded to registers (`ahead`), lists are
+    loaded a tile before they are used: whoever waits for a list that was just asked for waits for
+    rows, too. Positions and second lists leave no registers for it."""
+
+    def __init__(self, kernel: Kernel, groups: int, *, ahead: bool, boxes: int | None) -> None:
+        self.kernel = kernel
+        lists(kernel, boxes=boxes)
+        context = kernel.context
+        causal, extra = bool(context["causal"]), bool(context["extra"])
+        context["seen"] = ()  # what rows are is asked of the list again
+        looks = context["looks_ahead"] = bool(ahead and context["decode"] and not causal | extra)
+        kernel.names(
+            ("place", ".b32", groups, "rows of the next tile that this thread fetches"),
+            ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
+        )
+        if causal:
+            kernel.names(
+                ("place_where", ".b32", groups, "positions of these rows"),
+                ("where", ".b32", 2, "positions of two keys of this thread's next tile"),
+            )
+        if looks:
+            kernel.names(
+                ("next_key", ".b32", 2, "the same of the tile after it"),
+                ("next_place", ".b32", groups, "rows of that tile that this thread fetches"),
+            )
+
+    def setup(self) -> None:
+        """Find this block's item, its list, and what the first tile's rows are."""
+        self.kernel.record("swap_ab/rows/listed/setup", None)
+
+    def look_up(self, tile: Tile) -> None:
+        """Load which rows the tile after `tile` has."""
+        self.kernel.record("swap_ab/rows/listed/shared/look_up", tile)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.grained import OWN_TEMPLATES as OF_GRAINS
 from mlagen.attention.latent.sm_90a.grained import Grained
-from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -24,7 +22,6 @@ from mlagen.families.mla_sparse.nvidia.signature import (
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
-Keys = TypeVar("Keys", bound=KeysAsRows)
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
 OWN_LIST = OwnRegisters(
     "own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2
@@ -55,14 +52,6 @@ BY_FEEDER = {
     "finish": "output/listed_seesaw.ptx.j2",
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
     **{name: f"grained/{name}.ptx.j2" for name in OF_GRAINS},
-}
-BY_KEYS = {
-    **_templates("keys_as_rows", "setup", "look_up", "gather", "fetch"),
-    "finish": "output/listed_swap_ab.ptx.j2",
-}
-BY_GRAINED_KEYS = {
-    **BY_KEYS,
-    **{name: f"grained/{name}.ptx.j2" for name in ("lift_queries", "measure_rows")},
 }
 
 
@@ -124,7 +113,6 @@ def prefill_by_queries(
     return _seesaw(k, s, left, right, feeder, knobs, form)
 
 
-BLOCK = (UNIT, OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"))
 SPLIT = OwnRegisters("split", "split", ".b32", "which split of its keys")
 EXTRA = (
     OwnRegisters("main", "main", ".b32", "tiles of the first list"),
@@ -141,46 +129,6 @@ WHERE = OwnRegisters(
 PAGE_WHERE = OwnRegisters(
     "page_where", "page_where", ".b32", "positions of rows that this thread fetches next", 8
 )
-
-
-def prefill_by_keys(
-    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
-) -> Keys:
-    """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
-    UnsupportedError for more heads."""
-    _check_heads(k)
-    rows = None if kind.grained else query_rows(_listed(k), row_form(k))
-    form = Form(
-        signature(k, math.threads, rows=rows, grid="units", resident=2),
-        SYMBOL,
-        templates=BY_GRAINED_KEYS if kind.grained else BY_KEYS,
-        registers=BLOCK,
-        operands=_prefilling(k),
-    )
-    return kind(_listed(k), s, math, form, row_form(k), **more)
-
-
-def decode_by_keys(
-    k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
-) -> Keys:
-    """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
-    UnsupportedError for more heads."""
-    _check_heads(k)
-    rows = None if kind.grained else query_rows(_listed(k), row_form(k))
-    form = Form(
-        decode_signature(k, math.threads, rows=rows, resident=2, together=True),
-        DECODE_SYMBOL,
-        templates=BY_GRAINED_KEYS if kind.grained else BY_KEYS,
-        registers=(
-            *BLOCK,
-            SPLIT,
-            *(EXTRA if k.extra else ()),
-            *(CAUSAL if k.causal else ()),
-            *((WHERE,) if k.causal else ()),
-        ),
-        operands={**_decoding(k), "together": True},
-    )
-    return kind(_listed(k), s, math, form, row_form(k), **more)
 
 
 def decode_by_queries(
@@ -254,14 +202,6 @@ def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
             "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "
             "have them column after column",
             hint="compute=bf16 multiplies the same numbers; sm_100a has compute=fp8",
-        )
-
-
-def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    if k.num_heads > MOST_ROWS:
-        raise UnsupportedError(
-            f"num_heads={k.num_heads} with keys as rows",
-            hint=f"a block has 1 to {MOST_ROWS} heads of a query",
         )
 
 

@@ -18,6 +18,7 @@ from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import keys_in_registers
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
 from mlagen.dsl import Tile, Value, exactly
 from mlagen.errors import ScheduleError
@@ -76,32 +77,12 @@ class OwnKeys:
         return tuple(self.raws(box)[n] for box in self.boxes)
 
 
-class OrderedQueries:
-    """Q with its columns in the order of the keys', which the warpgroup writes to SMEM."""
-
-    def __init__(self, kernel: Kernel, template: str) -> None:
-        self.kernel, self.template, name = kernel, template, kernel.math.name
-        tiles = kernel.tiles("q")
-        tiles_of("Q", tiles, -(-kernel.k.d_qk // COLUMNS), rows=kernel.rows, slots=1)
-        self.pipeline = kernel.s.smem.pipeline(
-            "query", *tiles, producer=name, consumer=name, resident=True,
-            producer_threads=kernel.math.threads,
-        )  # fmt: skip
-        self.tiles = tiles
-        kernel.context |= {"queries": tiles, "query": self.pipeline}
-
-    def load(self, tile: Tile) -> None:
-        """Load the item's rows of Q, once, with the first tile. Rows past its own are 0."""
-        self.kernel.record(self.template, tile, name="load_queries", domain="first",
-                           defines=(Value(self.pipeline.name),))  # fmt: skip
-
-
 class KInRegisters:
     """S^T = K Q^T with operands A in registers (a), in turn, and O^T += V^T P^T over tiles of
     values, 64 columns each, in so many `products`, each of some rows of O^T."""
 
     def __init__(
-        self, kernel: Kernel, keys: OwnKeys, queries: OrderedQueries,
+        self, kernel: Kernel, keys: OwnKeys, queries: OwnQueries,
         scales: ScaledNumbers | ScaledSums, products: int,
     ) -> None:  # fmt: skip
         self.kernel, self.keys, self.queries, self.scales = kernel, keys, queries, scales
@@ -170,7 +151,7 @@ class KInRegisters:
     def pv(self, tile: Tile, part: int) -> None:
         """O^T += V^T P^T, a part of the rows of O^T."""
         self.kernel.record(
-            "keys_as_rows/pv", tile, of=str(part), group=0, parts=self.parts[part],
+            "swap_ab/products/pv", tile, of=str(part), group=0, parts=self.parts[part],
             asynchronous=True, defines=(Value("O"),),
             uses=(Value("P", tile), *(Value(self.values[x].name, tile) for x in self.parts[part])),
         )  # fmt: skip

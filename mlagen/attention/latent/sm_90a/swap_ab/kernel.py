@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.attention.latent.sm_90a.registers import FLOAT
@@ -30,6 +31,14 @@ def rows_in_eights(k: LatentProblem) -> int:
 def is_few(k: LatentProblem) -> bool:
     """Whether swap-AB serves a problem: its rows of Q are few."""
     return item_rows(k) <= MOST_ROWS
+
+
+def query_rows(k: LatentProblem, stored: RowForm | None) -> int:
+    """Rows of Q that a block of one query multiplies: heads, in eights. `stored`: the form of
+    quantised rows."""
+    rows = -(-k.num_heads // 8) * 8
+    # ptxas 13.0 spills with 24, where scales lie in the rows, and does not with 32.
+    return 32 if rows == 24 and stored and stored.scales_at is not None else rows
 
 
 @dataclass

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import KInRegisters
-from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3
+from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3, Grouped
 from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
 from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
     FromRegisters,
@@ -37,6 +37,12 @@ class Fetching(Protocol):
     def last(self) -> tuple[str, ...]: ...
 
     def after(self, box: int) -> tuple[str, ...]: ...
+
+
+class Groups(Protocol):
+    """How keys of a group come: what is done `before` they are in SMEM."""
+
+    before: tuple[str, ...]
 
 
 def copies(storage: AsStored | Dequantized) -> list[str]:
@@ -106,4 +112,16 @@ def k_in_registers_order(
             "softmax", "rescale", *(f"pv {part}" for part in parts),
         ),
         after=by(name, "store_sum", *scales.at_last, "finish"),
+    )  # fmt: skip
+
+
+def gathered_order(storage: Groups, products: Grouped) -> PipelineOrder:
+    """Of kernels whose warpgroup gathers keys for itself, in groups."""
+    name, names = products.kernel.math.name, [group.name for group in products.groups]
+    steps = (f"{step} {group}" for group in names for step in (*storage.before, "copy"))
+    return PipelineOrder(
+        before=by(name, "setup", "clear"),
+        tiles=by(name, "load_queries", *steps, "look_up", "qk", "softmax", "rescale",
+                 *(f"pv {group}" for group in names)),
+        after=by(name, "store_sum", "finish"),
     )  # fmt: skip

@@ -10,15 +10,17 @@ and 2 q + 9 of 16, of P as of V.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3, Order
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
-from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
+from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, Queries
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import Weights
 from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, Ring
 from mlagen.dsl import Tile, Value, exactly
+from mlagen.targets.nvidia.dsl import Pipeline
 
 STEP = 16  # keys of a matrix instruction
 BLOCK = 64  # columns of O that an instruction has
@@ -69,7 +71,7 @@ class Bf16:
         """S^T = K Q^T."""
         for n, pipeline in enumerate(self.keys.pipelines):
             self.kernel.record(
-                "keys_as_rows/qk", tile, of=pipeline.name, columns=self.keys.part(n),
+                "swap_ab/products/qk", tile, of=pipeline.name, columns=self.keys.part(n),
                 asynchronous=True, defines=(Value("S"),),
                 uses=(Value(pipeline.name, tile), Value(self.query)),
             )  # fmt: skip
@@ -82,7 +84,7 @@ class Bf16:
         for n in self.keys.valued:
             name = self.keys.pipelines[n].name
             self.kernel.record(
-                "keys_as_rows/pv", tile, of=name, group=0, parts=self.keys.values_of(n),
+                "swap_ab/products/pv", tile, of=name, group=0, parts=self.keys.values_of(n),
                 asynchronous=True, defines=(Value("O"),),
                 uses=(Value("P", tile), Value(name, tile)),
             )  # fmt: skip
@@ -154,3 +156,32 @@ class E4m3:
         """Registers of these columns of V^T."""
         held: list[str] = self.kernel.context["v"][WORDS * boxes.start : WORDS * boxes.stop]
         return held
+
+
+class Grouped:
+    """Products over tiles whose keys come in groups: K and V are given back group by group."""
+
+    def __init__(self, kernel: Kernel, queries: OwnQueries, groups: Sequence[Pipeline]) -> None:
+        self.kernel, self.queries, self.groups = kernel, queries, groups
+        tiles = [list(column) for column in zip(*(x.tiles for x in groups), strict=True)]
+        kernel.context |= {
+            "tiles_": tiles, "slots": 1, "steps": TILE // STEP // len(groups), "held": False,
+            "parts_a_weight": kernel.k.d_v // COLUMNS,
+        }  # fmt: skip
+
+    def qk(self, tile: Tile) -> None:
+        """S^T = K Q^T."""
+        self.kernel.record(
+            "swap_ab/products/qk", tile, asynchronous=True, columns=range(len(self.queries.tiles)),
+            uses=(*(Value(x.name, tile) for x in self.groups), Value(self.queries.pipeline.name)),
+            defines=(Value("S"),),
+        )  # fmt: skip
+
+    def pv(self, tile: Tile, group: int) -> None:
+        """O^T += V^T P^T over the keys of a group."""
+        name = self.groups[group].name
+        self.kernel.record(
+            "swap_ab/products/pv", tile, of=name, group=group, asynchronous=True,
+            parts=range(self.kernel.k.d_v // COLUMNS), defines=(Value("O"),),
+            uses=(Value("P", tile), Value(name, tile)),
+        )  # fmt: skip

@@ -4,6 +4,8 @@ e4m3 numbers become bf16, or f16.
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
@@ -64,3 +66,26 @@ class Queries:
             lanes=user.threads >> (self.kernel.rows - 1).bit_length(),
             defines=(Value(self.pipeline.name),),
         )  # fmt: skip
+
+
+class OwnQueries:
+    """Q that the warpgroup which multiplies brings to SMEM, by a template: by TMA, or by way of
+    registers. `more`: what the template takes besides. Rows past the item's own are 0, or of other
+    queries."""
+
+    def __init__(self, kernel: Kernel, template: str, *, by_tma: bool = False) -> None:
+        self.kernel, self.template, name = kernel, template, kernel.math.name
+        self.tiles = kernel.tiles("q")
+        tiles_of("Q", self.tiles, -(-kernel.k.d_qk // COLUMNS), rows=kernel.rows, slots=1)
+        self.pipeline = kernel.s.smem.pipeline(
+            "query", *self.tiles, producer=name, consumer=name, resident=True,
+            producer_threads=0 if by_tma else kernel.math.threads,
+        )  # fmt: skip
+        self.more: dict[str, Any] = {}
+        kernel.context |= {"queries": self.tiles, "query": self.pipeline}
+
+    def load(self, tile: Tile, *, when: bool = True) -> None:
+        """Load the item's rows of Q, once, with the first tile. `when`: or elsewhere."""
+        if when:
+            self.kernel.record(self.template, tile, name="load_queries", domain="first",
+                               defines=(Value(self.pipeline.name),), **self.more)  # fmt: skip

@@ -24,21 +24,22 @@ class Weights:
     before, and of O *= alpha. `context`: what templates know of it."""
 
     bytes: int
-    weights: str = "keys_as_rows/weights"
-    rescale: str = "keys_as_rows/rescale"
+    weights: str = "swap_ab/softmax/weights"
+    rescale: str = "swap_ab/softmax/rescale"
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Softmax:
     """Over registers (s) and rooms P and "of warps". `template`: of the mask and what follows it;
     `alpha`: what alpha is besides a register. `row_factors`: why each query row has a factor of
-    its own in place of c; "": none has."""
+    its own in place of c; "": none has. `grains`: what the numbers of keys are multiples of."""
 
     def __init__(
         self, kernel: Kernel, weights: Weights, template: str, *, row_factors: str = "",
-        alpha: tuple[str, ...] = ("alpha",),
+        alpha: tuple[str, ...] = ("alpha",), grains: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.kernel, self.weights, self.template, self.alpha = kernel, weights, template, alpha
+        self.grains = grains
         self.p, self.warps = (
             touched(kernel.s.smem.scratches[name], at_least("bytes", size, what))
             for name, size, what in (
@@ -63,13 +64,13 @@ class Softmax:
 
     def clear(self) -> None:
         """Set O = 0, l = 0, M to the lowest finite number."""
-        self.kernel.record("keys_as_rows/clear", None, defines=(Value("O"), Value("l")))
+        self.kernel.record("swap_ab/softmax/clear", None, defines=(Value("O"), Value("l")))
 
     def exponent(self, tile: Tile) -> None:
         """Mask S; M and alpha; P in place of S, and to SMEM; sums."""
         self.kernel.record(
             self.template, tile, name="softmax", role=self.kernel.scores, joins=True,
-            uses=(Value("S"), Value("l")),
+            uses=(Value("S"), Value("l"), *(Value(name, tile) for name in self.grains)),
             defines=(Value(self.p.name, tile), *self.alphas(tile), Value("l")),
         )  # fmt: skip
 
@@ -87,6 +88,6 @@ class Softmax:
     def store_sum(self) -> None:
         """Add up the row sums of all threads."""
         self.kernel.record(
-            "keys_as_rows/store_sum", None, role=self.kernel.scores, joins=True,
+            "swap_ab/softmax/store_sum", None, role=self.kernel.scores, joins=True,
             uses=(Value("l"),), defines=(Value(self.warps.name), Value("l")),
         )  # fmt: skip

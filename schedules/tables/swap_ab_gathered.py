@@ -1,0 +1,110 @@
+"""Sparse MLA of 1 to 32 heads on Hopper, swap-AB: keys are the rows of products. A block has one
+query, or a split of its keys, and an SM has two blocks, which hide each other's latency.
+
+| one warpgroup, tile i                                        |
+|--------------------------------------------------------------|
+| S^T = K(i) Q^T, 64 keys x heads                              |
+| load the list of tile i+1; of e4m3 rows, their numbers       |
+| maxima of all warps; P -> SMEM; O *= alpha                   |
+| O^T += V(i)^T P^T, 16 keys a step                            |
+| after each step: fetch the keys of tile i+1 into their place |
+"""
+
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.grained import has_grains
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows
+from mlagen.attention.latent.sm_90a.swap_ab.order import gathered_order
+from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.products import Grouped
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
+from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.families.mla_sparse.nvidia.row_forms import row_form
+from mlagen.families.mla_sparse.sm_90a.gathered import (
+    Dequantized,
+    Gathered,
+    Grained,
+    loads_queries,
+)
+from mlagen.families.mla_sparse.sm_90a.listed import SharedLists
+from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
+
+
+@schedule(problem=LatentProblem, target="sm_90a")
+def swap_ab_gathered(k, s, decode):
+    """`decode`: a query's keys are split, so that a grid may have few blocks."""
+    stored = row_form(k)
+    heads = query_rows(k, stored)
+    if stored and heads <= 16:
+        held = s.choice("keys_from", "registers", "smem",
+                        comment="where scores take keys from")  # fmt: skip
+        if held == "registers":
+            swap_ab_k_in_registers(k, s, decode)
+            return
+    math = s.role("math", warpgroups=1, registers=248)
+
+    # SMEM, half of an SM's: a tile of 64 keys in groups, Q, P, and what warps exchange.
+    groups = range(2 if stored else 4)
+    columns = k.d_qk // 64
+    for tensor, name, count, rows in (
+        ("cache", "K", columns * len(groups), 64 // len(groups)), ("q", "Q", columns, heads)
+    ):  # fmt: skip
+        for n in range(count):
+            s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
+    s.smem.room("P", 128 * heads, align=8 * 128)
+    s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
+
+    # Beside 32 heads, or fewer that are padded to them, which four threads a row lift.
+    scales = s.choice("scales", "grains", "numbers",
+                      comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
+        has_grains(stored) and heads == 32
+    ) else "numbers"  # fmt: skip
+    grained = scales == "grains"
+    if grained:
+        for group in groups:
+            s.smem.room(f"grains {group}", 4 * 64 // len(groups))
+        if k.dtype == "bf16":
+            s.smem.room("of queries", 4 * heads)  # c times what undoes a power of two
+
+    s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
+    s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
+    early, late = (), ()
+    if stored:
+        held = s.choice("held", *((1, 2) if heads <= 16 else (1,)),
+                        comment="pieces whose rows are loaded early")  # fmt: skip
+        early, late = groups[:held], groups[held:]
+        s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
+
+    kernel = Kernel(k, s, heads, math, math)
+    queries = loads_queries(kernel, grained=grained)
+    kind = Grained if grained else Dequantized if stored else Gathered
+    storage = kind(kernel, queries, stored)
+    lists = SharedLists(kernel, len(groups), ahead=storage.looks_ahead,
+                        boxes=None if grained else heads)  # fmt: skip
+    products = Grouped(kernel, queries, storage.groups)
+    softmax = Softmax(kernel, kind.weights, "swap_ab/rows/listed/softmax", grains=storage.grains)
+    output = Output(kernel, "output/listed_swap_ab",
+                    kernel.tiles("cache") if decode else ())  # fmt: skip
+    s.plain = gathered_order(storage, products)
+    waits = k.dtype != "bf16"  # Q comes by way of registers: after the first rows were asked for
+
+    with prologue(math):
+        lists.setup()
+        softmax.clear()
+    for i in tiles(math):
+        products.qk(i)
+        lists.look_up(i)
+        for group in early:
+            storage.fetch(i + 1, group)
+        softmax.exponent(i)
+        softmax.rescale(i)
+        for group in groups:
+            products.pv(i, group)
+        queries.load(i + 1, when=not waits)
+        for group in groups:
+            storage.fetch(i + 1, group, when=group in late)
+            storage.measure(i + 1, group)
+            storage.refill(i + 1, group)
+        queries.load(i + 1, when=waits)
+    with epilogue(math):
+        softmax.store_sum()
+        output.store()
