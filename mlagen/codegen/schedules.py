@@ -61,12 +61,20 @@ def _modules() -> dict[str, str]:
     }
 
 
-def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
+def load(name_or_path: str, target: str | None = None, *, tables: bool = False) -> ScheduleFunction:
     """A shipped schedule by name, or the one in a user's file (`PATH.py` or `PATH.py:NAME`). A file
-    may hold one schedule a target: then `target` picks, and the first is the default."""
+    may hold one schedule a target: then `target` picks, and the first is the default. `tables`:
+    also one that takes more than a problem, and cannot be built by itself; else ConfigError."""
     if re.search(r"\.py(:\w+)?$", name_or_path):
         path, _, wanted = name_or_path.partition(".py")
-        return _from_file(Path(path + ".py"), wanted.lstrip(":"), target)
+        found = _from_file(Path(path + ".py"), wanted.lstrip(":"), target)
+        if found.takes and not tables:
+            raise ConfigError(
+                f"{found.name} is a table that other schedules have: beside the problem it takes "
+                f"{', '.join(found.takes)}",
+                hint="build a schedule that calls it; mlagen list names those of mlagen",
+            )
+        return found
     modules = _modules()
     if name_or_path not in modules:
         near = difflib.get_close_matches(name_or_path, names(), 1)
@@ -76,8 +84,8 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
             hint=f"schedules: {', '.join(names())}; a file of your own is given as PATH.py",
         )
     module = modules[name_or_path]
-    found = importlib.import_module(f"mlagen.schedules.{module}")
-    return _pick(found, name_or_path, target, f"schedules/{module}.py")
+    shipped = importlib.import_module(f"mlagen.schedules.{module}")
+    return _pick(shipped, name_or_path, target, f"schedules/{module}.py")
 
 
 def describe(

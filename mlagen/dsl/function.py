@@ -24,6 +24,8 @@ from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
 from mlagen.untrusted import Spent, words
 
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
 
 @dataclass(frozen=True)
 class ScheduleFunction:
@@ -68,6 +70,13 @@ class ScheduleFunction:
             )
         builder.author = self
         self.function(problem, space, *more)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of what it needs beside problem, space and variant: it is a table for others."""
+        own = [*inspect.signature(self.function).parameters.values()]
+        more = own[3 if self.variants else 2 :]
+        return tuple(one.name for one in more if one.default is one.empty and one.kind in _PLAIN)
 
     @property
     def source(self) -> str:

@@ -89,6 +89,20 @@ def test_templates_that_would_not_be_found_are_refused(tmp_path):
         load(str(tmp_path / "mine.py")).build(BF16, {})
 
 
+@pytest.mark.parametrize(
+    ("table", "takes"),
+    [
+        ("tables/latent_serial", "parts"),
+        ("tables/streamed_prefill", "kv_blocks, form_of"),
+    ],
+)
+def test_a_table_is_not_built_by_itself(table, takes):
+    path = Path(streamed_prefill.__file__).parents[1] / f"{table}.py"
+    with pytest.raises(ConfigError, match=f"beside the problem it takes {takes}"):
+        load(str(path))
+    assert load(str(path), tables=True).takes == tuple(takes.split(", "))
+
+
 def test_outside_a_schedule_there_is_nothing_to_hand_on():
     with pytest.raises(ScheduleError, match="inside a @schedule function"):
         load("mha_prefill_v2")(BF16, None)

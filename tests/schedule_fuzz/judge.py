@@ -143,7 +143,7 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     path = folder / case.path.name
     path.write_text(text)
     _loaded.clear()
-    function = load(f"{path}:{case.function}", case.target)
+    function = load(f"{path}:{case.function}", case.target, tables=True)
     if case.solves:
         table = function.function
         # After the problem and the space come what the case gives, then what the table leaves free.
