@@ -55,7 +55,7 @@ class Dequantized:
         for name, piece in self.pieces.items():
             filled(piece.pipeline, threads=piece.threads, arrive="fenced")
             bind(piece.pipeline, kernel.mover(piece.pipeline, "storage/convert",
-                                              Value(name + " stored"), piece=piece))  # fmt: skip
+                                              loaded=name + " stored", piece=piece))  # fmt: skip
 
     @staticmethod
     def threads(ctas: int) -> int:

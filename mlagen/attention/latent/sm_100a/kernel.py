@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from mlagen.attention.latent.nvidia.recording import Recording
 from mlagen.attention.latent.nvidia.sizes import TILE
-from mlagen.dsl import Access, Operation, RingTile, Tile, Value, record
-from mlagen.dsl.builder import AccessKind, Mover
 from mlagen.errors import ScheduleError
 from mlagen.problem.fields import listed
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace
 
-OPERATION_FIELDS = {one.name for one in dataclasses.fields(Operation)}
 VALUES = 256  # columns of V that a product has
 
 
 @dataclass
-class Kernel:
-    """`k`: the problem, with `d_qk`, `d_v`, and `product_bytes` of an operand's number. `context`:
-    operands of all templates; each part adds its own."""
-
-    k: Any
-    s: PipelineSpace
-    context: dict[str, Any] = field(default_factory=dict)
+class Kernel(Recording):
+    """Of a problem with `d_qk`, `d_v`, and `product_bytes` of an operand's number."""
 
     def __post_init__(self) -> None:
         self.context |= {
@@ -38,11 +29,6 @@ class Kernel:
     def pair(self) -> bool:
         """Whether blocks are CTA pairs."""
         return self.s.smem.pair
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.s.roles[-1].warps.stop * 32
 
     @property
     def rows(self) -> tuple[Pipeline, ...]:
@@ -63,36 +49,6 @@ class Kernel:
         """Declare registers (operand of templates, type, why), one each."""
         for operand, type, why in registers:
             self.context[operand] = self.s.named(f"{operand}_", type, 1, why)[0]
-
-    def record(self, template: str, tile: Tile | None, **more: Any) -> None:
-        """Record the operation of a template, which has the name of its file. `more`: fields of
-        `Operation`; the rest are operands of the template."""
-        more.setdefault("name", template.rpartition("/")[2])
-        record(self._operation(template, tile, more))
-
-    def mover(self, pipeline: Pipeline, template: str, *uses: Value, **operands: Any) -> Mover:
-        """What `copy` of the pipeline is, by a template; `release` is the same of all."""
-
-        def mover(kind: AccessKind, tile: Tile) -> Operation:
-            access = Access(kind, RingTile(pipeline.name, tile))
-            if kind == "release":
-                freed = {"pipeline": pipeline}
-                return Operation(kind, "pipeline/release.ptx.j2", tile, lambda at: freed,
-                                 access=access, last_tiles=int(pipeline.resident))  # fmt: skip
-            return self._operation(template, tile, {
-                "name": kind, "pipeline": pipeline, "access": access,
-                "uses": tuple(Value(value.block, tile) for value in uses), **operands,
-            })  # fmt: skip
-
-        return mover
-
-    def _operation(self, template: str, tile: Tile | None, more: Mapping[str, Any]) -> Operation:
-        own = {name: more[name] for name in OPERATION_FIELDS & more.keys()}
-        context = {**self.context, **{name: more[name] for name in more.keys() - own.keys()}}
-        file = f"{template}.ptx.j2"
-        return Operation(
-            template=file, tile=tile, context=lambda at: {**context, "first": at.first}, **own
-        )
 
 
 def check_roles(s: PipelineSpace, threads: Mapping[str, int]) -> None:

@@ -16,7 +16,7 @@ from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
 from mlagen.attention.latent.sm_100a.parts import Rows
-from mlagen.dsl import Tile, Value, bind, by, exactly, touched
+from mlagen.dsl import Tile, bind, by, exactly, touched
 from mlagen.dsl.plain import Part
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -150,7 +150,7 @@ class Gathered:
             for tile, whole in zip(landing, pipeline.tiles, strict=True):
                 touched(tile, exactly("base", whole.base, f"over {whole.name}"))
             bind(raw, kernel.mover(raw, f"storage/gathered/fetch_{pipeline.name}"))
-            bind(pipeline, kernel.mover(pipeline, "storage/gathered/hand_on", Value(raw.name)))
+            bind(pipeline, kernel.mover(pipeline, "storage/gathered/hand_on", loaded=raw.name))
 
     @staticmethod
     def threads(ctas: int) -> int:

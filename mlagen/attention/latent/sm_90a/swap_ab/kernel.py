@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from mlagen.attention.latent.nvidia.recording import Recording
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.dsl import Access, Operation, RingTile, Tile, Value, exactly, record
-from mlagen.dsl.builder import AccessKind, Mover
+from mlagen.dsl import exactly
 from mlagen.errors import ScheduleError
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmaTile, WarpRole
+from mlagen.targets.nvidia.dsl import TmaTile, WarpRole
 
-OPERATION_FIELDS = {one.name for one in dataclasses.fields(Operation)}
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -42,17 +38,13 @@ def query_rows(k: LatentProblem, stored: RowForm | None) -> int:
 
 
 @dataclass
-class Kernel:
+class Kernel(Recording):
     """`rows`: query rows that products have. `math`: the warpgroup that has O; `scores`: the one
-    that has S and P, the same unless roles are split. Registers (o, s) are the schedule's.
-    `context`: operands of all templates; each part adds its own."""
+    that has S and P, the same unless roles are split. Registers (o, s) are the schedule's."""
 
-    k: Any
-    s: PipelineSpace
     rows: int
     math: WarpRole
     scores: WarpRole
-    context: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for role in self.users:
@@ -82,11 +74,6 @@ class Kernel:
         return (self.math,) if self.scores is self.math else (self.scores, self.math)
 
     @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.s.roles[-1].warps.stop * 32
-
-    @property
     def held_rows(self) -> int:
         """Query rows that a thread has numbers of."""
         return self.rows // 4
@@ -104,30 +91,3 @@ class Kernel:
         """Declare registers (operand of templates, type, how many, why), several each."""
         for operand, type, count, why in registers:
             self.context[operand] = self.s.named(operand, type, count, why)
-
-    def record(self, template: str, tile: Tile | None, **more: Any) -> None:
-        """Record the operation of a template, which has the name of its file. `more`: fields of
-        `Operation`; the rest are operands of the template."""
-        more.setdefault("name", template.rpartition("/")[2])
-        record(self._operation(template, tile, more))
-
-    def mover(self, pipeline: Pipeline, template: str, *uses: Value, **operands: Any) -> Mover:
-        """What `copy` of the pipeline is, by a template; `release` is the same of all."""
-
-        def mover(kind: AccessKind, tile: Tile) -> Operation:
-            access = Access(kind, RingTile(pipeline.name, tile))
-            if kind == "release":
-                return Operation(kind, "pipeline/release.ptx.j2", tile,
-                                 lambda at: {"pipeline": pipeline}, access=access)  # fmt: skip
-            return self._operation(template, tile, {
-                "name": kind, "pipeline": pipeline, "access": access, "uses": uses, **operands,
-            })  # fmt: skip
-
-        return mover
-
-    def _operation(self, template: str, tile: Tile | None, more: Mapping[str, Any]) -> Operation:
-        own = {name: more[name] for name in OPERATION_FIELDS & more.keys()}
-        context = {**self.context, **{name: more[name] for name in more.keys() - own.keys()}}
-        return Operation(
-            template=f"{template}.ptx.j2", tile=tile, context=lambda at: context, **own
-        )
