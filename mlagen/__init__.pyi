@@ -186,13 +186,11 @@ class _MlaSparseDecodeSm90(_MlaSparseDecodeConfig, total=False):
     boxes: int
     cluster: int
     held: int
-    keys_as_rows: int
-    keys_from: str
     left_refill: str
     products: int
     rope_last: int
     rows_by: str
-    scales: str
+    variant: str
 
 class _MlaSparsePrefillGfx950(_MlaSparsePrefillConfig, total=False):
     band: int
@@ -208,13 +206,11 @@ class _MlaSparsePrefillSm90(_MlaSparsePrefillConfig, total=False):
     boxes: int
     cluster: int
     held: int
-    keys_as_rows: int
-    keys_from: str
     left_refill: str
     products: int
     rope_last: int
     rows_by: str
-    scales: str
+    variant: str
 
 @overload
 def build(

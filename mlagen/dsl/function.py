@@ -49,10 +49,10 @@ class ScheduleFunction:
             knobs = joined(chosen, knobs)
         return target_of(self.target).schedule(self, problem, knobs)
 
-    def __call__(self, problem: Any, space: Any, *more: Any) -> None:
+    def __call__(self, problem: Any, space: Any, *more: Any, **named: Any) -> None:
         """Inside another schedule function: pass its problem on to this schedule, to its table and
-        its knobs, with what `more` it takes. The lines and the file of what is made are then this
-        one's; the name stays.
+        its knobs, with what `more` and `named` it takes. The lines and the file of what is made are
+        then this one's; the name stays.
 
         ScheduleError: not inside a schedule function, another target, or templates of its own."""
         builder = current()
@@ -69,7 +69,7 @@ class ScheduleFunction:
                 hint=f"give {first.name} that folder",
             )
         builder.author = self
-        self.function(problem, space, *more)
+        self.function(problem, space, *more, **named)
 
     @property
     def takes(self) -> tuple[str, ...]:

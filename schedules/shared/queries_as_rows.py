@@ -12,7 +12,6 @@ and stores them in both blocks.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.grained import has_grains
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
@@ -70,26 +69,21 @@ def halves(d, left, right, refill):
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False, apart=False):
+def queries_as_rows(
+    k, s, stored, operations, persistent, grained=False, narrow=False, apart=False
+):  # fmt: skip
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
-    None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
-    the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
+    None: bf16. `persistent`: a block does one item after another. `grained`: numbers are f16 in
+    multiples of a key's grain. `narrow`: what concerns rows takes so many
     registers that pieces have fewer columns. `apart`: or that they are fetched one by one."""
+    causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
+    # ptxas spills numbers of f16 beside many tokens, unless two blocks share their conversion.
+    clusters = (2,) if grained and getattr(k, "q_len", 1) > 2 else (2, 1)
     blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
         stored and k.num_heads > 64
     ) else 1  # fmt: skip
     s.cta_cluster(blocks)
     shared = blocks > 1
-    # What ptxas spills else: many tokens, where heads do not fill one block.
-    causal, extra = getattr(k, "causal", False), getattr(k, "extra", False)
-    tokens = getattr(k, "q_len", 1)
-    spills = not shared and tokens > 2 and k.num_heads != 64
-    able = has_grains(stored)
-    scales = s.choice("scales", *(("numbers",) if spills else ("grains", "numbers")),
-                      comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
-        able
-    ) else "numbers"  # fmt: skip
-    grained = scales == "grains"
     # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
     # rows for one of the two places only; positions beside all scales of a row none for four.
     fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)

@@ -11,7 +11,6 @@ query, or a split of its keys, and an SM has two blocks, which hide each other's
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.grained import has_grains
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.order import gathered_order
 from mlagen.attention.latent.sm_90a.swap_ab.output import Output
@@ -26,20 +25,14 @@ from mlagen.families.mla_sparse.sm_90a.gathered import (
     loads_queries,
 )
 from mlagen.families.mla_sparse.sm_90a.listed import SharedLists
-from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def swap_ab_gathered(k, s, decode):
-    """`decode`: a query's keys are split, so that a grid may have few blocks."""
+def swap_ab_gathered(k, s, decode, grained=False):
+    """`decode`: a query's keys are split, so that a grid may have few blocks. `grained`: numbers
+    are f16 in multiples of a key's grain, beside 32 heads, or fewer that are padded to them."""
     stored = row_form(k)
     heads = query_rows(k, stored)
-    if stored and heads <= 16:
-        held = s.choice("keys_from", "registers", "smem",
-                        comment="where scores take keys from")  # fmt: skip
-        if held == "registers":
-            swap_ab_k_in_registers(k, s, decode)
-            return
     math = s.role("math", warpgroups=1, registers=248)
 
     # SMEM, half of an SM's: a tile of 64 keys in groups, Q, P, and what warps exchange.
@@ -53,12 +46,6 @@ def swap_ab_gathered(k, s, decode):
     s.smem.room("P", 128 * heads, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    # Beside 32 heads, or fewer that are padded to them, which four threads a row lift.
-    scales = s.choice("scales", "grains", "numbers",
-                      comment="numbers of f16 in multiples of a key's grain, or of bf16") if (
-        has_grains(stored) and heads == 32
-    ) else "numbers"  # fmt: skip
-    grained = scales == "grains"
     if grained:
         for group in groups:
             s.smem.room(f"grains {group}", 4 * 64 // len(groups))

@@ -29,7 +29,6 @@ from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.scales import (
     ScaledNumbers,
     ScaledSums,
-    has_scaled_sums,
 )
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
 from mlagen.dsl import epilogue, prologue, schedule, tiles
@@ -39,8 +38,9 @@ from mlagen.families.mla_sparse.sm_90a.listed import Listed
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def swap_ab_k_in_registers(k, s, decode):
-    """`decode`: a query's keys are split, so that a grid may have few blocks."""
+def swap_ab_k_in_registers(k, s, decode, sums=False):
+    """`decode`: a query's keys are split, so that a grid may have few blocks. `sums`: scales
+    multiply sums of columns and P, not numbers."""
     math = s.role("math", warpgroups=1, registers=248)
     stored = row_form(k)
     heads = query_rows(k, stored)
@@ -50,13 +50,7 @@ def swap_ab_k_in_registers(k, s, decode):
         s.smem.tile(f"V{n}", "cache", rows=64, row_bytes=128, slots=1)
     for n in range(k.d_qk // 64):
         s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
-    able, ways = (
-        has_scaled_sums(stored),
-        ("either", "bulk", "loads") if decode else ("loads", "bulk"),
-    )
-    scales_of = s.choice("scales", *(("sums", "numbers") if able else ("numbers",)),
-                         comment="what scales of columns multiply")  # fmt: skip
-    sums = scales_of == "sums"
+    ways = ("either", "bulk", "loads") if decode else ("loads", "bulk")
     rows_by = s.choice("rows_by", *(ways if sums else ("loads",)), comment="what fetches rows")
     s.smem.room("P", 128 * heads * (stored.blocks if sums else 1), align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp

@@ -39,7 +39,7 @@ def test_prefill_with_keys_as_rows(fields, pool):
 @pytest.mark.parametrize("data", ["peaked", "diffuse", "late_max", "falling"])
 def test_prefill_with_queries_as_rows(heads, d_qk, data):
     problem = MlaSparsePrefillConfig(heads, d_qk=d_qk)
-    artifact = built("mla_sparse_prefill_sm90", problem, keys_as_rows=0)
+    artifact = built("mla_sparse_prefill_sm90", problem, variant="seesaw")
     passed(artifact, rows=3, topk=260, lengths=(260, 0, 130), blocks=2, data=data)
 
 
@@ -89,8 +89,8 @@ QUERIES = [
                     "extra": heads > 8, "causal": True}, {})
         for name, row in FORMATS.items() for heads in (8, 16, 32, 70)
     ),
-    ("prefill", {"num_heads": 13}, {"keys_as_rows": 0}),
-    ("prefill", {"num_heads": 13, "rows": "v32"}, {"keys_from": "smem"}),
+    ("prefill", {"num_heads": 13}, {"variant": "seesaw"}),
+    ("prefill", {"num_heads": 13, "rows": "v32"}, {"variant": "swap_ab"}),
 ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "prefill": ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8), {}),
     "decode": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {}),
     "decode, keys in SMEM": (
-        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {"keys_from": "smem"}
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {"variant": "swap_ab"}
     ),
 }  # fmt: skip
 

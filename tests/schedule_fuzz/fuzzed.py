@@ -71,6 +71,7 @@ class Case:
     solves: type | None = None
     given: tuple[Any, ...] = ()
     facts: Callable[[Any, Mapping[str, Any]], Any] | None = None  # of a variant whose table it is
+    variant: str = ""  # the one whose table it is, of the kernel that says how it is called
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -366,7 +367,7 @@ CASES: tuple[Case, ...] = (
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
-            (None, prefill_by_queries, True, (2, 1)), *SPARSE_PREFILL, share=0.8),
+            (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
             (False,), *SPARSE_PREFILL, share=0.8),
     _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
@@ -399,14 +400,13 @@ CASES: tuple[Case, ...] = (
                    MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),
                    Listed, Gathered, *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 v32", "swap_ab_gathered", V32,
-            (True,), *SPARSE_DECODE, knobs={"keys_from": "smem"},
-            share=0.4),
-    _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32, (True,),
-            *SPARSE_DECODE, share=0.4),
+            (True,), *SPARSE_DECODE, variant="swap_ab", share=0.4),
+    _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32,
+            (True, True), *SPARSE_DECODE, share=0.4),
     _shared("mla_sparse_decode_sm90 fed", "queries_as_rows", V32_WIDE,
-            (row_form(V32_WIDE), decode_by_queries, False, (2, 1)), *SPARSE_WIDE, share=0.3),
+            (row_form(V32_WIDE), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 fed twice", "queries_as_rows", MODEL1_WIDE,
-            (row_form(MODEL1_WIDE), decode_by_queries, False, (2, 1)), *SPARSE_EXTRA, share=0.3),
+            (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
 )  # fmt: skip
 
 

@@ -103,6 +103,7 @@ def unassembled(function: Any, problem: Any, knobs: dict[str, Any]) -> Artifact:
 
 def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKind]:
     """The case's calls with their oracles."""
+    knobs |= {"variant": case.variant} if case.variant else {}
     make: Callable[..., Iterator[Trial | OfKind]]
     if case.target == "sm_100a" and type(problem).__name__ in BLACKWELL:
         make = partial(_of_kind, name=BLACKWELL[type(problem).__name__])
@@ -274,7 +275,7 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
 
 def _of_kind(call: Call, config: Any, knobs: dict[str, Any], name: str) -> Iterator[OfKind]:
     """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
-    chosen = {knob: knobs[knob] for knob in ("variant", "keys_from", "persistent") if knob in knobs}
+    chosen = {knob: knobs[knob] for knob in ("variant", "persistent") if knob in knobs}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)
     inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)

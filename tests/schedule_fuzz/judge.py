@@ -44,7 +44,6 @@ FIXED = (
     "rows",
     "variant",
     "ctas",
-    "keys_from",
 )
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message

@@ -149,12 +149,12 @@ def test_a_measured_search_is_described_without_a_gpu() -> None:
     fields = {"num_heads": "16", "rows": "v32"}
     found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], {}, None)
     assert (found.question.cost, found.question.shape) == ("measured", {"batch": 4})
-    assert {one.name for one in found.space.dimensions} >= {"keys_as_rows", "keys_from"}
+    assert {one.name for one in found.space.dimensions} >= {"variant", "rows_by"}
     assert [one.manifest.kernel for one in found.beside] == ["mla_decode_merge_sm90"]
-    few = {"keys_as_rows": "0"}
+    few = {"variant": "seesaw"}
     found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], few, None)
     names = {one.name for one in found.space.dimensions}
-    assert names == {"keys_as_rows", "boxes", "left_refill", "scales"}
+    assert names == {"variant", "boxes", "left_refill"}
 
 
 def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

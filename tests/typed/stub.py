@@ -24,7 +24,7 @@ from mlagen.codegen.schedules import load, names  # noqa: E402
 from mlagen.errors import MlagenError  # noqa: E402
 
 DRAWN = 20  # problems of each kernel whose knobs are looked at
-WIDER = ("variant", "keys_as_rows", "keys_from", "ctas", "rows")  # which table is taken
+WIDER = ("variant", "ctas")  # which table is taken
 CALLABLES = {
     "MhaProblem": "MhaKernel",
     "MlaProblem": "MlaPrefillKernel",

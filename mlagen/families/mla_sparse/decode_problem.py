@@ -13,9 +13,8 @@ are seen by all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.facts import Facts
@@ -31,7 +30,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.orders import facts_for, roundings_for
+from mlagen.families.mla_sparse.numerics import roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import BOOLEANS, Fields, told
 
@@ -87,10 +86,6 @@ class MlaSparseDecodeConfig(Products, Fields):
     def lists(self) -> tuple[int, ...]:
         """Extents between batch and topk of the lists: one a token, or one a sequence."""
         return () if self.shared_list else (self.q_len,)
-
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
-        """Of a kernel for it whose schedule has no variants."""
-        return facts_for(target, asdict(self), knobs)
 
     def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""

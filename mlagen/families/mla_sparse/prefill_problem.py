@@ -12,9 +12,8 @@ natural units, without the sink. A row without keys has O = 0, and -inf in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlagen.artifact.manifest import Rounding
 from mlagen.attention.latent.facts import Facts
@@ -29,7 +28,7 @@ from mlagen.families.mla_sparse.checks import (
     check_common,
     check_compute,
 )
-from mlagen.families.mla_sparse.orders import facts_for, roundings_for
+from mlagen.families.mla_sparse.numerics import roundings_for
 from mlagen.families.mla_sparse.rows import FORMATS, ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
@@ -64,10 +63,6 @@ class MlaSparsePrefillConfig(Products, Fields):
     def row_format(self) -> RowFormat:
         """Widths, bytes and scales of the cache's rows."""
         return FORMATS[self.rows]
-
-    def facts(self, target: str, knobs: Mapping[str, Any]) -> Facts | None:
-        """Of a kernel for it whose schedule has no variants."""
-        return facts_for(target, asdict(self), knobs)
 
     def roundings(self, facts: Facts | None) -> tuple[Rounding, ...]:
         """What a kernel for it rounds, as its manifest states it."""
