@@ -92,7 +92,8 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     ):
         _loaded(state, agent, instruction, found, _starts(state, agent, memory, lanes))
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
-    state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
+    if state.setting.blocks > 1:
+        state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
     flow.read(state, agent, event, found.cells)
     clashes = state.memory.read_cells(found, event, agent.knowledge(found.set))
     agent.loads_to(event, state.program.graph.writes[instruction.index])
@@ -109,7 +110,8 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
     if found is not None:
         event = _write(state, agent, instruction, found, instruction.name)
         agent.did(event, False)
-        _hold(state, agent, instruction, found, event, lanes)
+        if state.program.holds:
+            _hold(state, agent, instruction, found, event, lanes)
 
 
 def _each_of(
@@ -186,7 +188,8 @@ def _starts(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> Lanes:
 
 def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:
     event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
-    state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
+    if state.setting.blocks > 1:
+        state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
     flow.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
     clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
