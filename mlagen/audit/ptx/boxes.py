@@ -19,6 +19,7 @@ from mlagen.ptx import Instruction, Kind
 UNIT = 16
 _PATHS = ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ())
 _TRIPS = 8
+_FEW = 2  # rounds, and decisions, where a path of more does not end
 _LONG = 20_000  # steps of a path, after which no more are followed than it takes
 GUESS = "boxes of tensor maps were taken to be as large as there is room (--box tells)"
 _MOST = 24  # paths that are searched for what a box brings
@@ -81,17 +82,19 @@ def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation]
     seen = Seen()
     found: dict[tuple[int, tuple[str, ...], int], _Equation] = {}
     asked = len(_PATHS[0]) + 1  # decisions of the path before
+    trips = _TRIPS
     for prefix in _PATHS:
         if len(prefix) >= asked:
             continue  # it is that path
         before = len(seen.equations)
-        cta = Cta.begin(program, replace(setting, solve=True), Path(prefix, _TRIPS), seen)
+        cta = Cta.begin(program, replace(setting, solve=True), Path(prefix, trips), seen)
         try:
             cta.run()
         except Stuck:
-            if cta.state.path.possible() and not _wants_more(program, setting, seen):
+            if trips == _FEW:
                 break
-            del seen.equations[before:]
+            # What comes after many rounds comes after few, as stores do.
+            trips, asked = _FEW, _FEW
             continue
         asked = len(cta.state.path.taken)
         if not cta.state.path.possible():

@@ -37,7 +37,9 @@ from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
 
 MAX_STEPS = 200_000  # of a block, on one path; the longest seen takes 100 333
-_SOLVING = 50_000  # where only the boxes' bytes are looked for: a ring's rounds tell them
+# Where only the boxes' bytes are looked for, paths of many rounds end early.
+_SOLVING = 50_000
+_FEW = 2  # rounds
 
 # Warp-wide instructions: all lanes of the warp must come to the same one.
 _WARP_WIDE = {
@@ -176,7 +178,8 @@ class Cta:
     def _step(self, agent: Agent) -> None:
         state, program = self.state, self.state.program
         state.steps += 1
-        if state.steps > (_SOLVING if state.setting.solve else MAX_STEPS) * state.setting.blocks:
+        solving = state.setting.solve and state.path.trips > _FEW
+        if state.steps > (_SOLVING if solving else MAX_STEPS) * state.setting.blocks:
             raise Stuck
         first, pc = agent.pc, program.next[agent.pc]
         kind = program.graph.kinds[pc] if pc < program.graph.end else None
