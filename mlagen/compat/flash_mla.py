@@ -6,8 +6,7 @@
 What differs: any number of heads up to 128, pages of 1, 16, 32 or multiples of 64, an e4m3 cache
 with one scale; in sparse attention, any topk and rows in bf16 too. A schedule once made is right
 for other lengths too, only less even. fp16, a dense cache with gaps between its rows and dense
-prefill are refused; so are rows of 584 bytes with more than 32 heads. Importing this module imports
-torch.
+prefill are refused; so are rows of 528 bytes on Hopper. Importing this module imports torch.
 """
 
 from __future__ import annotations
@@ -73,10 +72,10 @@ def flash_mla_with_kvcache(
     ones, and a graph of them, do not. A `q` or `block_table` with gaps is copied.
 
     Sparse: `q` [B, s_q, H, 576 or 512] bf16; `k_cache` [num_blocks, page, 1, bytes] with rows of
-    656 bytes (576) or 584 (512), or bf16; `indices` [B, s_q, topk] int32, block * page + place;
-    `attn_sink` [H] fp32; `topk_length` [B] int32; and a second cache with its own. `block_table`,
-    `cache_seqlens` and the schedule are not looked at, and no call waits for the GPU but the first
-    of a shape. A `q` with gaps, and lists that lie unevenly, are copied.
+    656 bytes (576), 584 or 528 (512), or bf16; `indices` [B, s_q, topk] int32, block * page +
+    place; `attn_sink` [H] fp32; `topk_length` [B] int32; and a second cache with its own.
+    `block_table`, `cache_seqlens` and the schedule are not looked at, and no call waits for the GPU
+    but the first of a shape. A `q` with gaps, and lists that lie unevenly, are copied.
 
     Raises ConfigError for what no kernel takes, UnsupportedError where there is none yet.
     """

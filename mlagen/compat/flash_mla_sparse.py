@@ -27,7 +27,7 @@ def flash_mla_sparse_fwd(
     """(out [s_q, H, 512] bf16, max_logits and lse [s_q, H] fp32) of sparse prefill, natural
     logarithms without the sink; a query without keys has 0, -inf and +inf.
 
-    `q` [s_q, H, 576 or 512] bf16, `kv` [s_kv, 1, 576 or 512] bf16, or [s_kv, 1, 656] bytes;
+    `q` [s_q, H, 576 or 512] bf16, `kv` [s_kv, 1, 576 or 512] bf16, or [s_kv, 1, 656 or 528] bytes;
     `indices` [s_q, 1, topk] int32, of which those below 0 and from s_kv on name nothing;
     `attn_sink` [H] fp32; `topk_length` [s_q] int32. Any number of heads up to 128 and any topk. A
     `q` with gaps is copied.

@@ -68,7 +68,7 @@ FORMATS = (
     {"dtype": FP8, "cache_dtype": ROPE, "compute": "fp8"},
 )  # fmt: skip
 ROWS = ("bf16", "e4m3", "e4m3_row", "e4m3_block32", "e4m3_block64", "e4m3_block128", "v32",
-        "rope_aware", "model1")  # fmt: skip
+        "rope_aware", "model1", "v41")  # fmt: skip
 
 
 def _decode() -> Iterator[dict[str, Any]]:
@@ -80,7 +80,7 @@ def _decode() -> Iterator[dict[str, Any]]:
 def _sparse_prefill() -> Iterator[dict[str, Any]]:
     for chosen in _product(num_heads=(8, 40, 72), rows=ROWS, dtype=("bf16", FP8),
                            compute=("bf16", "fp8")):  # fmt: skip
-        yield {**chosen, "d_qk": 512 if chosen["rows"] == "model1" else 576}
+        yield {**chosen, "d_qk": 512 if chosen["rows"] in ("model1", "v41") else 576}
 
 
 def _sparse_decode() -> Iterator[dict[str, Any]]:

@@ -137,7 +137,7 @@ def test_formats_of_rows(rows, dtype):
 
 
 @drawing(6)
-@hypothesis.given(problems(), st.sampled_from(["bf16", "fp8_e4m3"]), st.data())
+@hypothesis.given(problems("gfx950"), st.sampled_from(["bf16", "fp8_e4m3"]), st.data())
 def test_drawn_calls(problem, dtype, data):
     """From arrays to outputs, the merge included: what is no key, and what no list names, is NaN
     or names nothing."""
@@ -241,10 +241,14 @@ def test_what_is_wrong_is_found(what, pattern, after, shape):
         ("a scale of columns is left out", "v32", r"v_accvgpr_read_b32 v\[WIDE\+6\]"),
         ("half of a word is stored twice", "e4m3", r"v_cvt_scalef32_pk_bf16.*op_sel"),
         ("a row is not stored", "rope_aware", r"ds_write_b128 .* a\["),
+        ("a scale is not cut out of its word", "v41", r"v_bfe_u32 v\[WIDE"),
+        ("columns of an area have scales of others", "v41", r"v_and_b32 v\[WIDE\+4\], 8"),
+        ("two areas have the scales of the first", "v41", r"v_add_u32 v\[WIDE\+5\], 16"),
+        ("scales are not loaded", "v41", r"global_load_dwordx4 .* offset:512"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_over_rows_of_e4m3_is_found(what, rows, pattern):
-    artifact = built(PREFILL, num_heads=8, rows=rows)
+    artifact = built(PREFILL, num_heads=8, rows=rows, d_qk=FORMATS[rows].widths[0])
     changed = without(artifact, pattern, "==== setup", most=100)
     assert changed.code != artifact.code
     report = verify(changed, rows=1, topk=300, data="randn", modes=("latest",), pattern="distinct")

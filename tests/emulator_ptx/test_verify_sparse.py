@@ -2,11 +2,12 @@
 right by both oracles and clean."""
 
 import pytest
+from sparse_calls import formats
 
 from mlagen.codegen import build
+from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rows import FORMATS
 from mlagen.verify import verify
 
 
@@ -22,7 +23,7 @@ def passed(artifact, **shape):
 
 PREFILL = [
     {"num_heads": heads, "d_qk": d_qk, "rows": name}
-    for name, row in FORMATS.items()
+    for name, row in formats("sm90").items()
     for d_qk in row.widths for heads in (1, 8, 13, 16, 24, 32)
 ]  # fmt: skip
 
@@ -45,7 +46,7 @@ def test_prefill_with_queries_as_rows(heads, d_qk, data):
 
 DECODE = [
     {"num_heads": heads, "d_qk": row.widths[0], "rows": name, **more}
-    for name, row in FORMATS.items() for heads in (1, 8, 16, 24)
+    for name, row in formats("sm90").items() for heads in (1, 8, 16, 24)
     for more in (
         {},
         {"q_len": 3, "causal": True},
@@ -66,7 +67,7 @@ def test_decode(fields, splits, together):
 
 WIDE = [
     {"d_qk": d_qk, "rows": name}
-    for name, row in FORMATS.items() for d_qk in row.widths
+    for name, row in formats("sm90").items() for d_qk in row.widths
 ]  # fmt: skip
 
 
@@ -81,13 +82,13 @@ def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
 QUERIES = [
     *(
         ("prefill", {"num_heads": heads, "d_qk": d_qk, "rows": name}, {})
-        for name, row in FORMATS.items()
+        for name, row in formats("sm90").items()
         for d_qk in row.widths for heads in (1, 13, 24, 40, 128)
     ),
     *(
         ("decode", {"num_heads": heads, "d_qk": row.widths[-1], "rows": name, "q_len": 2,
                     "extra": heads > 8, "causal": True}, {})
-        for name, row in FORMATS.items() for heads in (8, 16, 32, 70)
+        for name, row in formats("sm90").items() for heads in (8, 16, 32, 70)
     ),
     ("prefill", {"num_heads": 13}, {"variant": "seesaw"}),
     ("prefill", {"num_heads": 13, "rows": "v32"}, {"variant": "swap_ab"}),
@@ -157,3 +158,12 @@ def test_two_blocks_of_a_query(fields, heads, splits, cluster):
         artifact, batch=2, topk=200, lengths=(200, 3), extra_topk=70, extra_lengths=(70, 0),
         splits=splits, page_size=8,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["prefill", "decode"])
+@pytest.mark.parametrize("heads", [8, 40])
+def test_rows_with_exponents_in_them_are_refused_by_name(which, heads):
+    kind = MlaSparsePrefillConfig if which == "prefill" else MlaSparseDecodeConfig
+    with pytest.raises(UnsupportedError, match="rows=v41 on sm_90a") as refused:
+        build(f"mla_sparse_{which}_sm90", kind(heads, rows="v41", d_qk=512))
+    assert all(word in str(refused.value) for word in ("sm_100a", "gfx950", "e4m3_block32"))

@@ -103,6 +103,30 @@ RESCALED = {
     "O keeps its scale": (r"mul\.rn\.f32x2 %two, %two, %factors;", "", WRONG),
 }
 SHARED = {"a list of each token": (r"mov\.u32 %list, %of;", "mov.u32 %list, %query;", FINDING)}
+# Exponents in the row, two of 64 columns.
+V41 = {
+    "exponents of an area's first columns": (
+        r"mad\.lo\.u32 %own, %own, 0x11, 0x20;", "mov.u32 %own, 0x20;", WRONG
+    ),
+    "exponents of its last columns": (
+        r"mad\.lo\.u32 %own, %own, 0x11, 0x20;", "mov.u32 %own, 0x31;", WRONG
+    ),
+    "exponents in another order": (
+        r"mad\.lo\.u32 %own, %own, 0x11, 0x20;", "mad.lo.u32 %own, %own, 0x22, 0x10;", WRONG
+    ),
+    "two areas with the exponents of the first": (
+        r"and\.b32 %t, %two, 0xFFFF0000;", "shl.b32 %t, %two, 16;", WRONG
+    ),
+    "exponents that are not loaded": (
+        r"@%there ld\.global\.nc\.v4\.b32 \{%by0, .*;", "", WRONG
+    ),
+}  # fmt: skip
+V41_PAIR = {
+    "exponents of the first block's columns": (
+        r"mad\.wide\.u32 %src, %rank, 4, %src;", "", WRONG
+    ),
+    "exponents of the first 256 columns": (r"(%by\d, \[%src \+) 520", r"\1 512", WRONG),
+}  # fmt: skip
 # Of a CTA pair, whose V has the rope in the second block.
 MODEL1 = {
     "exponents of the first block's columns": (
@@ -169,6 +193,8 @@ KERNELS: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, tuple[st
     "pair, model1": (
         {**PAIR, "rows": "model1", "d_qk": 512}, {**EXTRA, "splits": 2}, "randn", MODEL1
     ),
+    "v41": ({**FIELDS, "rows": "v41", "d_qk": 512}, {}, "randn", V41),
+    "pair, v41": ({**PAIR, "rows": "v41", "d_qk": 512}, {**EXTRA, "splits": 2}, "randn", V41_PAIR),
     "pair, products of e4m3": ({**PAIR, **OF_E4M3}, {**EXTRA, "splits": 2}, "randn", FP8),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import NAN, bits_of, built, made, outputs, reached
+from sparse_calls import formats
 
 from mlagen.families.mla_sparse.pool import model1_parts
 from mlagen.families.mla_sparse.rows import FORMATS
@@ -14,7 +15,7 @@ TARGETS = ("gfx950", "sm90", "sm100")
 HEADS = (8, 24, 40, 72)
 FORMS = [
     (target, rows, heads, extra)
-    for target in TARGETS for rows in FORMATS for heads in HEADS for extra in (False, True)
+    for target in TARGETS for rows in formats(target) for heads in HEADS for extra in (False, True)
 ]  # fmt: skip
 
 
@@ -43,11 +44,11 @@ def hidden_rows(inputs):
 def poisoned(split, rows):
     """The call with NaN in all that belongs to these rows, scales too."""
     inputs = split.inputs
-    form, d_qk = inputs.config.row_format, inputs.config.d_qk
+    form = inputs.config.row_format
     cache, bits = bits_of(inputs.cache)
     page, place = np.divmod(rows, cache.shape[1])
-    if form.paged_scales:
-        bits, scales = model1_parts(bits, form.scales(d_qk) + 1)
+    if form.behind:
+        bits, scales = model1_parts(bits, form.behind)
         scales[page, place] = 0xFF
     bits[page, place] = NAN[cache.dtype.itemsize]
     if inputs.kv_scales is None:

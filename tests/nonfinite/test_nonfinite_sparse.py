@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import NAN, bits_of, built, made, outputs, reached
+from sparse_calls import formats
 
 from mlagen.families.mla_sparse.pool import model1_parts
 from mlagen.families.mla_sparse.rows import FORMATS
@@ -13,7 +14,7 @@ from mlagen.families.mla_sparse.rows import FORMATS
 TARGETS = ("gfx950", "sm90", "sm100")
 FORMS = [
     (f"mla_sparse_{which}_{target}", rows, heads)
-    for which in ("prefill", "decode") for target in TARGETS for rows in FORMATS
+    for which in ("prefill", "decode") for target in TARGETS for rows in formats(target)
     for heads in (8, 40)
 ]  # fmt: skip
 
@@ -34,8 +35,8 @@ def with_nan(split, row):
     inputs = split.inputs
     cache, bits = bits_of(inputs.cache)
     page, place = divmod(row, cache.shape[1])
-    if inputs.config.row_format.paged_scales:
-        bits, _ = model1_parts(bits, inputs.config.row_format.scales(inputs.config.d_qk) + 1)
+    if inputs.config.row_format.behind:
+        bits, _ = model1_parts(bits, inputs.config.row_format.behind)
     bits[page, place, 77] = NAN[cache.dtype.itemsize]
     return replace(split, inputs=replace(inputs, cache=cache))
 

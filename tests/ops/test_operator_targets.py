@@ -176,13 +176,14 @@ def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
     assert set(asked) == {config}
 
 
-def test_blackwell_has_its_own_decode(torch: Torch) -> None:
+@pytest.mark.parametrize("rows", ["model1", "v41"])
+def test_blackwell_has_its_own_decode(torch: Torch, rows: str) -> None:
     """With the merge of split keys, whatever the batch; under FlashMLA's name with both caches."""
     from mlagen.compat import flash_mla
     from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode
 
     torch.module.capability = BLACKWELL
-    config = MlaSparseDecodeConfig(8, d_qk=512, rows="model1", extra=True)
+    config = MlaSparseDecodeConfig(8, d_qk=512, rows=rows, extra=True)
     inputs: Any = mla_sparse_decode_inputs(
         config, batch=2, topk=140, cache_rows=256, lengths=(140, 0), page_size=16
     )

@@ -125,6 +125,10 @@ def _row(config, cache, side, row):
         return stored.astype(F32), F32(1) if side is None else side[row]
     if name == "rope_aware":
         return np.concatenate([stored[:512].astype(F32), stored[512:].view(BF16)]), side[row]
+    if name == "v41":
+        powers = stored[512:].view(np.uint8).astype(int)
+        each = np.repeat(np.exp2(powers - 127.0).astype(F32), 32)
+        return _content(stored[:512].view(np.uint8), each, np.zeros(0, BF16)), F32(1)
     if name == "v32":
         each = np.repeat(stored[512:528].view(F32), 128)
         return _content(stored[:512].view(np.uint8), each, stored[528:].view(BF16)), F32(1)

@@ -58,6 +58,7 @@ def test_an_illegal_value_is_refused_with_what_fits(config, fields, words):
         ({"q_len": 0}, ["q_len=0", "1 .. 8"]),
         ({"q_len": 9}, ["q_len=9", "prefill"]),
         ({"rows": "model1"}, ["rows=model1", "d_qk=512"]),
+        ({"rows": "v41"}, ["rows=v41", "d_qk=512"]),
         ({"causal": 1}, ["causal=1", "true or false"]),
         ({"extra": "some"}, ["extra='some'", "true or false"]),
     ],
@@ -139,7 +140,7 @@ def test_the_family_knows_both_problems():
         ("bf16", 576, 1152, 0), ("bf16", 512, 1024, 0), ("e4m3", 576, 576, 0),
         ("e4m3_row", 512, 512, 1), ("e4m3_block32", 576, 576, 18), ("e4m3_block64", 576, 576, 9),
         ("e4m3_block128", 576, 576, 5), ("e4m3_block128", 512, 512, 4), ("v32", 576, 656, 4),
-        ("rope_aware", 576, 640, 1), ("model1", 512, 584, 7),
+        ("rope_aware", 576, 640, 1), ("model1", 512, 584, 7), ("v41", 512, 528, 16),
     ],
 )  # fmt: skip
 def test_widths_bytes_and_scales(name, width, row_bytes, scales):
@@ -173,7 +174,7 @@ def test_encoded_rows_are_near_the_numbers(name, width):
     assert (np.abs(numbers.bf16 - numbers.exact) <= 2.0**-8 * 1.0001 * np.abs(numbers.exact)).all()
     assert (numbers.bf16 == numbers.bf16.astype(BF16).astype(float)).all()
     same = np.array_equal(numbers.bf16, numbers.exact)
-    assert same == (not row.once or row.scale == "ue8m0")  # powers of two round nothing
+    assert same == (not row.once or row.exact)  # powers of two round nothing
 
 
 @pytest.mark.parametrize("name, width", ALL)

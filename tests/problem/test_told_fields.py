@@ -22,6 +22,8 @@ BESIDE: dict[tuple[str, str, Any], dict[str, Any]] = {
     ("MlaDecodeConfig", "dtype", "fp8_rope_aware"): {"cache_dtype": "fp8_rope_aware"},
     ("MlaSparseDecodeConfig", "rows", "model1"): {"d_qk": 512},
     ("MlaSparsePrefillConfig", "rows", "model1"): {"d_qk": 512},
+    ("MlaSparseDecodeConfig", "rows", "v41"): {"d_qk": 512},
+    ("MlaSparsePrefillConfig", "rows", "v41"): {"d_qk": 512},
     ("MlaSparsePrefillConfig", "compute", "fp8"): {"dtype": "fp8_e4m3", "rows": "e4m3"},
     ("MlaSparseDecodeConfig", "compute", "fp8"): {"dtype": "fp8_e4m3", "rows": "e4m3"},
     ("MlaDecodeConfig", "compute", "fp8"): {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},

@@ -1,8 +1,8 @@
 """Rows as numbers and as bytes: made-up numbers are encoded, stored ones decoded to fp64.
 
 Byte rows, in this order: `v32`: e4m3, fp32 scales, bf16 rope; `rope_aware`: e4m3, bf16 rope;
-`model1`: e4m3, bf16 rope, ue8m0 scales and a byte of padding (where these lie in a page is
-`pool`'s business).
+`v41`: e4m3, ue8m0 scales; `model1`: e4m3, bf16 rope, ue8m0 scales and a byte of padding (where
+these lie in a page is `pool`'s business).
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def encode(row: RowFormat, numbers: Floats, kv_scale: float) -> tuple[Array, Arr
     if row.scale == "fp32":
         return np.concatenate([stored, scales.view(E4M3), rope], axis=1), None
     powers = (np.log2(scales).astype(int) + UE8M0_BIAS).astype(np.uint8)
-    padding = np.zeros((count, 1), np.uint8)
+    padding = np.zeros((count, max(row.behind - powers.shape[1], 0)), np.uint8)
     return np.concatenate([stored, rope, powers.view(E4M3), padding.view(E4M3)], axis=1), None

@@ -16,4 +16,4 @@ def roundings_for(problem: Mapping[str, Any], facts: Facts | None) -> tuple[Roun
     if facts is None:
         return ()
     row = row_format(problem["rows"], problem["d_qk"])
-    return roundings(facts.order, blocks=row.block > 0, exact_blocks=row.paged_scales)
+    return roundings(facts.order, blocks=row.block > 0, exact_blocks=row.exact)

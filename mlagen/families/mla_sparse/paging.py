@@ -30,8 +30,8 @@ class Paging:
         that kernels cannot address."""
         (pages, page_size), (page, apart) = shape, strides
         own = row.row_bytes(d_qk)
-        if row.scale == "ue8m0":
-            apart = own - row.scales(d_qk) - 1  # the scales lie behind the page's rows
+        if row.behind:
+            apart = own - row.behind  # the scales lie behind the page's rows
         elif page_size == 1:
             apart = own
         # in a single page nothing lies between pages
@@ -83,7 +83,7 @@ def check_strides(
     `strides` in bytes: of pages, rows and elements."""
     (pages, page_size), (page, apart, element) = shape, strides
     width = row.row_bytes(d_qk)
-    packed = row.scale == "ue8m0"
+    packed = row.behind > 0
     fits = element * row.columns(d_qk) == width
     fits &= page_size == 1 or (apart == width if packed else apart >= width)
     room = row.page_bytes(d_qk, page_size) if packed else (page_size - 1) * apart + width

@@ -57,9 +57,9 @@ class Pool:
         page_size = self.cache.shape[1]
         page, place = rows // page_size, rows % page_size
         side = None if self.scales is None else self.scales[rows]
-        if self.row.scale != "ue8m0":
+        if not self.row.behind:
             return self.cache[page, place], side
-        data, scales = model1_parts(self.cache, self.row.scales(self.d_qk) + 1)
+        data, scales = model1_parts(self.cache, self.row.behind)
         return np.concatenate([data[page, place], scales[page, place]], axis=1), side
 
     def numbers(self, rows: Indices) -> Numbers:
@@ -76,10 +76,10 @@ class Pool:
         page, place = rows // page_size, rows % page_size
         if self.scales is not None:
             self.scales[rows] = side
-        if self.row.scale != "ue8m0":
+        if not self.row.behind:
             self.cache[page, place] = stored
             return
-        data, scales = model1_parts(self.cache, self.row.scales(self.d_qk) + 1)
+        data, scales = model1_parts(self.cache, self.row.behind)
         data[page, place] = stored[:, : data.shape[2]]
         scales[page, place] = stored[:, data.shape[2] :]
 
@@ -111,7 +111,7 @@ def empty_pool(
     take turns. `room`: bytes between rows, which `model1` has none of. Not `poisoned`: the pool is
     `untouched`."""
     width = row.row_bytes(d_qk)
-    stride = width if row.scale == "ue8m0" else width + room
+    stride = width if row.behind else width + room
     own = max(page_size * stride, row.page_bytes(d_qk, page_size))
     whole = (pages, layers, own)
     # NaN in bf16, e4m3 and ue8m0

@@ -22,7 +22,9 @@ class RowFormat:
     `widths`: the d_qk that it exists for. `rope`: trailing columns in bf16, the others are e4m3
     (bf16 where `element` is). `scale`: what e4m3 numbers are multiples of: nothing ("none"), one
     number of the call ("cache"), fp32 in an array beside the cache ("side"), fp32 or ue8m0 in the
-    row's bytes ("fp32", "ue8m0"). `block`: columns that share a scale; 0: all of a row's.
+    row's bytes ("fp32", "ue8m0"), behind its e4m3 numbers. `block`: columns that share a scale; 0:
+    all of a row's. `behind`: bytes of each row, its scales and padding, that lie behind all rows of
+    their page; 0: a row is in one piece.
     """
 
     name: str
@@ -30,6 +32,7 @@ class RowFormat:
     scale: str
     block: int = 0
     rope: int = 0
+    behind: int = 0
 
     @property
     def element(self) -> str:
@@ -37,8 +40,8 @@ class RowFormat:
         return "bf16" if self.scale == "none" else "fp8_e4m3"
 
     @property
-    def paged_scales(self) -> bool:
-        """Whether scales lie behind all rows of a page."""
+    def exact(self) -> bool:
+        """Whether scales are powers of two, which round no number."""
         return self.scale == "ue8m0"
 
     @property
@@ -60,7 +63,7 @@ class RowFormat:
     def row_bytes(self, d_qk: int) -> int:
         """Bytes of a row, of its scales too where they lie there."""
         number = BF16_BYTES if self.scale == "none" else 1
-        own = {"fp32": FP32_BYTES * self.scales(d_qk), "ue8m0": self.scales(d_qk) + 1}
+        own = {"fp32": FP32_BYTES * self.scales(d_qk), "ue8m0": self.behind or self.scales(d_qk)}
         return number * self.content(d_qk) + BF16_BYTES * self.rope + own.get(self.scale, 0)
 
     def columns(self, d_qk: int) -> int:
@@ -70,7 +73,7 @@ class RowFormat:
     def page_bytes(self, d_qk: int, page_size: int) -> int:
         """Bytes of a page whose rows follow each other."""
         needed = page_size * self.row_bytes(d_qk)
-        return -(-needed // PAGE_UNIT) * PAGE_UNIT if self.scale == "ue8m0" else needed
+        return -(-needed // PAGE_UNIT) * PAGE_UNIT if self.behind else needed
 
     def side_shape(self, d_qk: int, rows: int) -> tuple[int, ...] | None:
         """Shape of the fp32 array beside a cache of so many rows; None: there is none."""
@@ -94,7 +97,9 @@ FORMATS = {
         # 512 e4m3, 64 bf16 divided by the row's scale, too: as in mla_decode.
         RowFormat("rope_aware", (576,), "side", rope=ROPE),
         # 448 e4m3, 64 bf16; 7 ue8m0 and a byte of padding at the page's end: FlashMLA's MODEL1.
-        RowFormat("model1", (512,), "ue8m0", block=64, rope=ROPE),
+        RowFormat("model1", (512,), "ue8m0", block=64, rope=ROPE, behind=8),
+        # 512 e4m3, 16 ue8m0: DeepSeek V4.1's rows of 528 bytes.
+        RowFormat("v41", (512,), "ue8m0", block=32),
     )
 }
 ROWS = tuple(FORMATS)

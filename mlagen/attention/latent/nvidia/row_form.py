@@ -18,7 +18,7 @@ class RowForm:
     multiplies S and P; "blocks": one for each `block` columns of e4m3, which multiplies them before
     they are rounded to bf16. They are fp32, in a tensor of their own, or in the row at byte
     `scales_at`. With `paged_exponents` they are ue8m0 behind all rows of a page, so many bytes a
-    row.
+    row; with `powers_at` ue8m0 in the row at that byte.
     """
 
     latent: int
@@ -28,6 +28,7 @@ class RowForm:
     block: int = 0
     scales_at: int | None = None
     paged_exponents: int = 0
+    powers_at: int | None = None
 
     @property
     def boxes(self) -> int:

@@ -27,9 +27,16 @@ FLOATS = Scales("floats", ".f32", lambda form, columns: len({x // form.block for
 # ue8m0, behind all rows of a page: all of a row's, a byte each.
 PAGED_EXPONENTS = Scales("paged_exponents", ".b32", lambda form, columns: form.paged_exponents // 4)
 
+# The same in the row, four a word, of two boxes.
+EXPONENTS = Scales(
+    "exponents", ".b32", lambda form, columns: len({x // form.block // 4 for x in columns})
+)
+
 
 def scales_of(form: RowForm) -> Scales:
     """Where a row's scales of columns lie."""
     if form.scales != "blocks":
         return NONE
+    if form.powers_at is not None:
+        return EXPONENTS
     return PAGED_EXPONENTS if form.paged_exponents else FLOATS

@@ -44,7 +44,7 @@ class TorchPool:
     @property
     def _behind(self) -> int:
         """Bytes of a row that lie behind the rows of its page."""
-        return self.row.scales(self.d_qk) + 1 if self.row.scale == "ue8m0" else 0
+        return self.row.behind
 
     @property
     def data(self) -> Any:
@@ -108,7 +108,8 @@ class TorchPool:
         if not count:
             return None
         if row.scale == "ue8m0":
-            powers = self.behind[first:last, :, :count].int() - 127
+            own = self.behind if row.behind else self.data[..., content:]
+            powers = own[first:last, :, :count].int() - 127
             return torch.ldexp(torch.ones_like(powers, dtype=torch.float32), powers)
         if row.scale == "fp32":
             own = self.data[first:last, :, content : content + FP32_BYTES * count]
@@ -161,7 +162,7 @@ class Drawer:
             data[..., start : start + own.shape[-1]] = own
             start += own.shape[-1]
         if row.scale == "ue8m0":
-            behind = pool.behind[first:last]
+            behind = pool.behind[first:last] if row.behind else data[..., start:]
             behind.zero_()
             powers = torch.randint(
                 *POWERS, (*shape, count), device=self.made.device, generator=self.made

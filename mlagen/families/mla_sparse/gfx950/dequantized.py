@@ -21,7 +21,14 @@ from mlagen.attention.latent.gfx950.parts import Request
 from mlagen.attention.latent.gfx950.queries import BF16, Columns
 from mlagen.dsl import Access, Binding, Extent, Operation, Tile, Value, at_least
 from mlagen.families.mla_sparse.gfx950.listed import Listed, named
-from mlagen.families.mla_sparse.gfx950.scale_sources import AREA, DWORD, SOURCES, Load, ScaleSource
+from mlagen.families.mla_sparse.gfx950.scale_sources import (
+    AREA,
+    DWORD,
+    SOURCES,
+    AsStored,
+    Load,
+    ScaleSource,
+)
 
 WIDE = 8  # registers in which numbers are converted
 
@@ -49,7 +56,7 @@ class Dequantized:
     def source(self) -> ScaleSource | None:
         """Of scales that multiply numbers before they are rounded to bf16."""
         first = 2 * self.plain_areas + (DWORD if self.row.rope else 0)
-        made = SOURCES[self.row.scale] if self.row.once else None
+        made = SOURCES[self.row.scale, self.row.behind > 0] if self.row.once else None
         return made(self.row, self.loop.k.d_qk, first) if made else None
 
     @cached_property
@@ -85,6 +92,7 @@ class Dequantized:
         return {
             "dequantized": True,
             "source": self.source,
+            "conversion": (self.source or AsStored).conversion,
             "RAW": raw,
             "WIDE": self.loop.tiles["WIDE"].regs(),
             "loads": [(raw[load.first : load.first + load.count], load) for load in self.loads],
@@ -121,7 +129,6 @@ class Dequantized:
                     "at": place.start,
                     "rope": raw[2 * n : 2 * n + 4] if rope else None,
                     "words": list(raw[2 * n : 2 * n + 2]),
-                    "scaled": scale is not None,
                     "scale": raw[scale[0]] if scale and scale != before else None,
                     "bit": scale[1] if scale else 0,
                 }

@@ -55,7 +55,7 @@ def signature(k: Problem) -> Signature:
     tensors = [
         f"{which}{name}" for which in pools for name in ("cache", *side, "indices", "topk_length")
     ]
-    numbers = (*POOL_NUMBERS, *(("page_size",) if k.row_format.scale == "ue8m0" else ()))
+    numbers = (*POOL_NUMBERS, *(("page_size",) if k.row_format.behind else ()))
     outputs = ("partial_o", "partial_lse") if decode else ("max_logits",)
     return Signature(
         pack(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from mlagen.families.mla_sparse.rows import FP32_BYTES, RowFormat
 
@@ -38,6 +38,10 @@ class ScaleSource(Protocol):
         """That finds the address `scales`, if loads need it."""
 
     @property
+    def conversion(self) -> str:
+        """The template of how e4m3 numbers become bf16 with their scale."""
+
+    @property
     def exponents(self) -> bool:
         """Whether a scale is ue8m0, one byte, or fp32."""
 
@@ -50,7 +54,14 @@ class ScaleSource(Protocol):
         """What brings them."""
 
     def of_area(self, n: int) -> tuple[int, int]:
-        """Register and first bit of the scale that a lane's numbers of an area have."""
+        """Register and first bit of the scale that a lane's numbers of an area have, or of the
+        first lanes' of an area."""
+
+
+class AsStored:
+    """No scale multiplies numbers before they are bf16."""
+
+    conversion: ClassVar[str] = "latent/storage/times_one.s.j2"
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class _Scales:
     row: RowFormat
     d_qk: int
     first: int
+    conversion: ClassVar[str] = "latent/storage/times_fp32.s.j2"
 
     @property
     def count(self) -> int:
@@ -109,14 +121,14 @@ class Beside(_Scales):
 
 
 class AtPageEnd(_Scales):
-    """ue8m0, behind all rows of a page: those of a row, and a byte of padding."""
+    """ue8m0, behind all rows of a page: those of a row, and padding."""
 
     template, exponents, before_rope = "latent/storage/scales_at_page_end.s.j2", True, 0
 
     @property
     def scale_bytes(self) -> int:
         """Bytes of a row's scales there."""
-        return self.count + 1
+        return self.row.behind
 
     @property
     def data_bytes(self) -> int:
@@ -132,9 +144,26 @@ class AtPageEnd(_Scales):
         return self.first + word, 8 * byte
 
 
-# By where a format says that its scales are.
-SOURCES: dict[str, Callable[[RowFormat, int, int], ScaleSource]] = {
-    "fp32": InRow,
-    "side": Beside,
-    "ue8m0": AtPageEnd,
+class PowersInRow(_Scales):
+    """ue8m0, behind the row's e4m3 columns, one for each 32: the lanes of an area have two. The
+    instruction that converts multiplies by a power of two, which rounds nothing, and knows NaN."""
+
+    template, exponents, before_rope = None, True, 0
+    conversion = "latent/storage/times_power.s.j2"
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        return (Load("row", self.first, self.count // DWORD, self.row.content(self.d_qk)),)
+
+    def of_area(self, n: int) -> tuple[int, int]:
+        word, pair = divmod(AREA // self.row.block * n, DWORD)
+        return self.first + word, 8 * pair
+
+
+# By what scales are and whether they lie behind the rows of a page.
+SOURCES: dict[tuple[str, bool], Callable[[RowFormat, int, int], ScaleSource]] = {
+    ("fp32", False): InRow,
+    ("side", False): Beside,
+    ("ue8m0", True): AtPageEnd,
+    ("ue8m0", False): PowersInRow,
 }

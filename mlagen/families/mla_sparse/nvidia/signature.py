@@ -128,7 +128,7 @@ def decode_signature(
 
 
 def _pool_numbers(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> tuple[str, ...]:
-    return (*POOL_NUMBERS, "page_size") if k.row_format.paged_scales else POOL_NUMBERS
+    return (*POOL_NUMBERS, "page_size") if k.row_format.behind else POOL_NUMBERS
 
 
 def _queries(

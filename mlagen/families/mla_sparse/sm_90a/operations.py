@@ -196,7 +196,15 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
 
 
 def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    """UnsupportedError for products that there are none of."""
+    """UnsupportedError for products that there are none of, and for rows."""
+    form = row_form(k)
+    if form and form.powers_at is not None:
+        raise UnsupportedError(
+            f"rows={k.rows} on sm_90a: its kernels read scales that are exponents only from behind "
+            "the rows of a page",
+            hint=f"sm_100a and gfx950 take rows={k.rows}; rows=e4m3_block{form.block} here has a "
+            "scale for so many columns in fp32, beside the cache",
+        )
     if k.compute == "fp8":
         raise UnsupportedError(
             "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "
