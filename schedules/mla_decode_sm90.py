@@ -16,13 +16,13 @@ from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.paged import Paged
-from mlagen.schedules.shared.e4m3_products import e4m3_products
-from mlagen.schedules.shared.two_halves import two_halves
+from mlagen.schedules.tables.seesaw import seesaw
+from mlagen.schedules.tables.seesaw_qkv_fp8 import seesaw_qkv_fp8
 from mlagen.schedules.tables.swap_ab import swap_ab
 from mlagen.schedules.tables.swap_ab_split_roles import swap_ab_split_roles
 
 by_keys = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
-seesaw = partial(Facts, rows=BLOCK_ROWS)
+by_queries = partial(Facts, rows=BLOCK_ROWS)
 
 
 def one_item(k, knobs):
@@ -51,13 +51,13 @@ VARIANTS = (
         serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware, usual=one_item,
     ),
     Variant(
-        "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=e4m3_products,
-        facts=lambda k, knobs: seesaw(HOPPER_E4M3), serves=lambda k: k.compute == "fp8",
+        "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=seesaw_qkv_fp8,
+        facts=lambda k, knobs: by_queries(HOPPER_E4M3), serves=lambda k: k.compute == "fp8",
     ),
     Variant(
-        "seesaw", "any number of query rows, products of bf16", table=two_halves,
-        facts=lambda k, knobs: seesaw(SEESAW, items="several", combine="fix_up")
-        if knobs["persistent"] else seesaw(SEESAW),
+        "seesaw", "any number of query rows, products of bf16", table=seesaw,
+        facts=lambda k, knobs: by_queries(SEESAW, items="several", combine="fix_up")
+        if knobs["persistent"] else by_queries(SEESAW),
         serves=lambda k: k.compute != "fp8",
     ),
 )  # fmt: skip

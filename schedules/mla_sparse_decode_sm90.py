@@ -2,7 +2,7 @@
 
 A block has a token's heads, or 64 of them, and a split of its keys: those of a first cache, then
 those of a second one. Up to 32 heads take swap-AB: keys are the rows of products, heads their
-columns. More take the seesaw of `schedules/shared/queries_as_rows.py`.
+columns. More take the table `seesaw_listed`.
 """
 
 from mlagen.attention.latent.order import (
@@ -20,7 +20,7 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     row_form,
 )
 from mlagen.families.mla_sparse.sm_90a.serves import facts, in_order_of_registers
-from mlagen.schedules.shared.queries_as_rows import queries_as_rows
+from mlagen.schedules.tables.seesaw import seesaw_listed
 from mlagen.schedules.tables.swap_ab_gathered import swap_ab_gathered
 from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 
@@ -37,7 +37,7 @@ def seesaw(k, s, grained=False):
     else:
         narrow = (in_rows and both and long) or (paged and long and not (k.extra or k.causal))
     apart = paged and not k.causal and (k.extra or long)
-    queries_as_rows(k, s, stored, decode_by_queries, False, grained, narrow, apart)
+    seesaw_listed(k, s, stored, decode_by_queries, False, grained, narrow, apart)
 
 
 VARIANTS = (

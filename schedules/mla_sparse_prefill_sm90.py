@@ -1,7 +1,7 @@
 """Top-k sparse MLA prefill on Hopper, over rows that each query's list names.
 
 Up to 32 heads take swap-AB: keys are the rows of products, heads their columns. More take the
-seesaw of `schedules/shared/queries_as_rows.py`, with blocks that take one query after another.
+table `seesaw_listed`, with blocks that take one query after another.
 """
 
 from mlagen.attention.latent.order import (
@@ -19,14 +19,14 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     row_form,
 )
 from mlagen.families.mla_sparse.sm_90a.serves import facts, in_order_of_registers
-from mlagen.schedules.shared.queries_as_rows import queries_as_rows
+from mlagen.schedules.tables.seesaw import seesaw_listed
 from mlagen.schedules.tables.swap_ab_gathered import swap_ab_gathered
 from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 
 
 def seesaw(k, s, grained=False):
     stored = row_form(k)
-    queries_as_rows(k, s, stored, prefill_by_queries, not stored, grained)
+    seesaw_listed(k, s, stored, prefill_by_queries, not stored, grained)
 
 
 VARIANTS = (

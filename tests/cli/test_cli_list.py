@@ -48,7 +48,7 @@ def test_the_form_is_named(mlagen: Callable[..., Any]) -> None:
     assert re.search(r"\n  seesaw +serves +any", few)
     assert re.search(r"\n  swap_ab_kv_fp8 {5,}1 to 32", few)
     usual = mlagen("list", "mla_decode_sm90").out
-    assert "in shared/two_halves.py" in usual and usual.endswith("--set FIELD=VALUE.\n")
+    assert "in tables/seesaw.py" in usual and usual.endswith("--set FIELD=VALUE.\n")
     chosen = mlagen("list", "mla_decode_sm90", "--knob", "boxes=4").out
     assert re.search(r"boxes +2 \| 1 \| 4 +4 ", chosen)
     assert "any of 0 .. inf" in mlagen("list", "mla_prefill_v2").out

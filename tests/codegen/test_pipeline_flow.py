@@ -39,7 +39,7 @@ from mlagen.targets.nvidia.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE, MERGE = (
-    ROOT / "schedules/shared/two_halves.py",
+    ROOT / "schedules/tables/seesaw.py",
     ROOT / "schedules/mla_decode_merge_nvidia.py",
 )
 GEMM = ROOT / "examples/gemm_bf16.py"
@@ -75,7 +75,8 @@ def complaint(tmp_path, path, edits, form=""):
         for name in ("gemm", "templates"):
             (tmp_path / name).symlink_to(path.parent / name)
     problem, knobs = problem_of(path, form)
-    function = load(f"{tmp_path / path.name}", "sm_90a")
+    name = ":seesaw" if path is DECODE else ""  # the first one of its file
+    function = load(f"{tmp_path / path.name}{name}", "sm_90a")
     try:
         made = function.build(problem, knobs)
         words = check_words(made)

@@ -37,8 +37,7 @@ PUBLIC = {
 # Tables: a schedule, and the instructions of a target. They read in one piece.
 TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
-    "schedules/shared/two_halves.py: two_halves",
-    "schedules/shared/queries_as_rows.py: queries_as_rows",
+    "schedules/tables/seesaw.py: seesaw_listed",
     "schedules/tables/streamed_prefill.py: streamed_prefill",
     "schedules/tables/swap_ab_k_in_registers.py: swap_ab_k_in_registers",
     "schedules/tables/tensor_memory.py: tensor_memory",

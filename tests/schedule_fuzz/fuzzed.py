@@ -99,7 +99,7 @@ def _shared(
     name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
 ) -> Case:
     """A table that several kernels have, or one of two that a kernel has."""
-    path = next(ROOT.glob(f"schedules/*/{table}.py"))
+    path = ROOT / f"schedules/tables/{table.removesuffix('_listed')}.py"
     more |= {"solves": type(config), "given": given}
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
 
@@ -303,16 +303,16 @@ CASES: tuple[Case, ...] = (
     _merge("sm_90a",
              Call({"keys": (65, 256)}), Call({"keys": (64 * 7, 64 * 11, 30)}),
              Call({"keys": (64 * 25,)}), share=0.6),
-    _shared("mla_decode_sm90", "two_halves", MlaDecodeConfig(16), (),
+    _shared("mla_decode_sm90", "seesaw", MlaDecodeConfig(16), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn"), share=1.2),
     _shared("mla_decode_sm90 few rows", "swap_ab", MlaDecodeConfig(16), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn")),
-    _shared("mla_decode_sm90 persistent", "two_halves", MlaDecodeConfig(16), (),
+    _shared("mla_decode_sm90 persistent", "seesaw", MlaDecodeConfig(16), (),
             Call({"lengths": (320, 250, 66, 64, 1, 0, 0)}, "realistic"),
             knobs={"persistent": 1}, share=0.8),
-    _shared("mla_decode_sm90 e4m3", "two_halves", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
+    _shared("mla_decode_sm90 e4m3", "seesaw", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shared("mla_decode_sm90 few rows e4m3", "swap_ab",
             MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (HopperPages,),
@@ -326,10 +326,10 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90 few rows rope-aware", "swap_ab_split_roles",
             MlaDecodeConfig(16, **FP8, cache_dtype="fp8_rope_aware"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
-    _shared("mla_decode_sm90 fp8", "e4m3_products",
+    _shared("mla_decode_sm90 fp8", "seesaw_qkv_fp8",
             MlaDecodeConfig(64, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
-    _shared("mla_decode_sm90 rows", "two_halves", MlaDecodeConfig(8, page_size=1), (),
+    _shared("mla_decode_sm90 rows", "seesaw", MlaDecodeConfig(8, page_size=1), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
     _shared("mla_decode_sm90 few single rows", "swap_ab", MlaDecodeConfig(8, page_size=1),
             (HopperPages,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
@@ -366,7 +366,7 @@ CASES: tuple[Case, ...] = (
     _merge("sm_100a",
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
-    _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
+    _shared("mla_sparse_prefill_sm90 heads", "seesaw_listed", MlaSparsePrefillConfig(40),
             (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
             (False,), *SPARSE_PREFILL, share=0.8),
@@ -403,9 +403,9 @@ CASES: tuple[Case, ...] = (
             (True,), *SPARSE_DECODE, variant="swap_ab", share=0.4),
     _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32,
             (True, True), *SPARSE_DECODE, share=0.4),
-    _shared("mla_sparse_decode_sm90 fed", "queries_as_rows", V32_WIDE,
+    _shared("mla_sparse_decode_sm90 fed", "seesaw_listed", V32_WIDE,
             (row_form(V32_WIDE), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
-    _shared("mla_sparse_decode_sm90 fed twice", "queries_as_rows", MODEL1_WIDE,
+    _shared("mla_sparse_decode_sm90 fed twice", "seesaw_listed", MODEL1_WIDE,
             (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
 )  # fmt: skip
 

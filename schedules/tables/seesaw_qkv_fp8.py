@@ -20,7 +20,7 @@ from mlagen.targets.nvidia.dsl import release
 
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
-def e4m3_products(k, s):
+def seesaw_qkv_fp8(k, s):
     left = s.role("left", warpgroups=1, registers=232)
     right = s.role("right", warpgroups=1, registers=240)
     feeder = s.role("feeder", warpgroups=1, registers=32, single=True)
