@@ -78,7 +78,7 @@ def _decode() -> Iterator[dict[str, Any]]:
 
 
 def _sparse_prefill() -> Iterator[dict[str, Any]]:
-    for chosen in _product(num_heads=(8, 40, 72), rows=ROWS, dtype=("bf16", FP8),
+    for chosen in _product(num_heads=(8, 24, 40, 72), rows=ROWS, dtype=("bf16", FP8),
                            compute=("bf16", "fp8")):  # fmt: skip
         yield {**chosen, "d_qk": 512 if chosen["rows"] in ("model1", "v41") else 576}
 

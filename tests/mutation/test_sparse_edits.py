@@ -59,6 +59,21 @@ HELD = {
         r"mad\.lo\.u32 %t, %own_row0, 8, %t;", "mad.lo.u32 %t, %own_row0, 4, %t;", WRONG
     ),
 }  # fmt: skip
+# Rows in multiples of a key's grain, of both schedules.
+GRAINED = {
+    "a scale that is 1 % too large": (
+        r"(mul\.rn\.f32 %ratio, \S+ %by;)", r"\1 mul.rn.f32 %ratio, %ratio, 0f3F8147AE;", WRONG
+    ),
+    "the first bits of a scale alone": (
+        r"fma\.rn\.f16x2 (%y\d), %y\d, %rest, %part;", r"mov.b32 \1, %part;", WRONG
+    ),
+    "columns of bf16 in multiples of 1": (
+        r"mul\.rn\.bf16x2 %(raw|words)\d+, %(raw|words)\d+, %power;", "", WRONG
+    ),
+    "queries by another power of two": (
+        r"sub\.u32 %most, %most, 0x07800000;", "sub.u32 %most, %most, 0x07000000;", WRONG
+    ),
+}  # fmt: skip
 FETCHED = {"rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive.*;", "", FINDING)}
 
 
@@ -68,6 +83,8 @@ KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "decode, keys in SMEM": (
         "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {"variant": "swap_ab"}
     ),
+    "decode, grains": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(20, rows="v32"), {}),
+    "decode, fed grains": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(40, rows="v32"), {}),
 }  # fmt: skip
 
 
@@ -84,6 +101,10 @@ EDITS = [
         ("decode", HELD), ("decode, keys in SMEM", CONVERTED), ("prefill", FETCHED),
     )
     for what, edit in {**EVERYWHERE, **own}.items()
+]  # fmt: skip
+EDITS += [
+    pytest.param(name, *edit, id=f"{name}: {what}")
+    for name in ("decode, grains", "decode, fed grains") for what, edit in GRAINED.items()
 ]  # fmt: skip
 
 

@@ -5,53 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ml_dtypes
 import numpy as np
 import pytest
 from mla_decode_simulation import wgmma
+from v32_calls import BF16, F32, call, judged, model, with_scales
 
 from mlagen.attention.latent.order import keys_in_registers
-from mlagen.families.mla_sparse.exact import exact
-from mlagen.families.mla_sparse.expected import compare_outputs
-from mlagen.families.mla_sparse.made_up import mla_sparse_prefill_inputs
-from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.rounded import rounded
 
-F32, BF16, E4M3 = np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 ORDER = keys_in_registers(576, 128)
 STEPS = [[16 * q + 4 * j + n for q in range(4) for n in range(4)] for j in range(4)]
-
-
-def call(data="randn", **more):
-    config = MlaSparsePrefillConfig(num_heads=4, rows="v32")
-    return mla_sparse_prefill_inputs(
-        config, rows=2, topk=300, data=data, pattern="invalid", lengths=[300, 131], **more
-    )
-
-
-def rows_of(inputs, row):
-    """Numbers [keys, 512], scales [keys, 4], rope [keys, 64] and which are keys."""
-    count = int(inputs.topk_length[row])
-    own = inputs.indices[row, :count]
-    seen = (own >= 0) & (own < inputs.cache.shape[0] * inputs.cache.shape[1])
-    numbers, scales = np.zeros((count, 512), F32), np.zeros((count, 4), F32)
-    rope = np.zeros((count, 64), F32)
-    for n in np.flatnonzero(seen):
-        stored = np.ascontiguousarray(inputs.cache[divmod(int(own[n]), inputs.cache.shape[1])])
-        numbers[n] = stored[:512].astype(F32)
-        scales[n] = stored[512:528].view(F32)
-        rope[n] = stored[528:].view(BF16).astype(F32)
-    return numbers, scales, rope, seen
-
-
-def model(inputs, fault=None):
-    """O, LSE and the largest scores as the kernel stores them."""
-    shape = inputs.q.shape[:2]
-    o, lse, tops = np.empty((*shape, 512), BF16), np.empty(shape, F32), np.empty(shape, F32)
-    for row in range(shape[0]):
-        found = attention(inputs.q[row].astype(F32), rows_of(inputs, row), inputs, fault)
-        o[row], lse[row], tops[row] = found
-    return {"o": o, "lse": lse, "max_logits": tops}
 
 
 def attention(q, keys, inputs, fault):
@@ -119,23 +81,10 @@ def attention(q, keys, inputs, fault):
     return o.astype(BF16), lse, (top * np.log(2)).astype(F32)
 
 
-def judged(inputs, outputs):
-    return [compare_outputs(inputs, oracle(inputs, order=ORDER), outputs)
-            for oracle in (exact, rounded)]  # fmt: skip
-
-
-def with_scales(inputs, change):
-    """The same with other scales in its rows."""
-    cache = inputs.cache.copy()
-    own = cache[..., 512:528].view(F32)
-    own[...] = change(own)
-    return replace(inputs, cache=cache)
-
-
 @pytest.mark.parametrize("data", ["randn", "realistic", "late_max", "peaked"])
 def test_an_honest_kernel_is_within_both_bounds(data):
     inputs = call(data)
-    for found in judged(inputs, model(inputs)):
+    for found in judged(inputs, model(attention, inputs), ORDER):
         assert all(one.passed for one in found.values()), found
 
 
@@ -146,7 +95,7 @@ def test_scales_of_all_sizes_and_small_queries():
     q = inputs.q.astype(F32)
     q[:, :, ::7] *= F32(2.0**-34)
     inputs = replace(inputs, q=q.astype(BF16))
-    for found in judged(inputs, model(inputs)):
+    for found in judged(inputs, model(attention, inputs), ORDER):
         assert all(one.passed for one in found.values()), found
 
 
@@ -158,9 +107,9 @@ def test_scales_of_all_sizes_and_small_queries():
 def test_each_bound_is_sharp(fault, output):
     rng = np.random.default_rng(6)
     inputs = with_scales(call(), lambda own: own * np.exp2(rng.integers(-3, 1, own.shape)))
-    outputs = model(inputs, fault)
+    outputs = model(attention, inputs, fault)
     if fault == "scale off by 1 %":
         off = np.array([1, 1, F32(1.01), 1], F32)
-        outputs = model(with_scales(inputs, lambda own: own * off))
-    for found in judged(inputs, outputs)[fault == "P of bf16" :]:
+        outputs = model(attention, with_scales(inputs, lambda own: own * off))
+    for found in judged(inputs, outputs, ORDER)[fault == "P of bf16" :]:
         assert found[output].max_ratio > 2, found[output]

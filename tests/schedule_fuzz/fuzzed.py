@@ -166,6 +166,7 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
 E4M3 = MlaDecodeConfig(16, dtype="fp8_e4m3", cache_dtype="fp8_e4m3")
 ROPE_AWARE = MlaDecodeConfig(16, dtype="fp8_e4m3", cache_dtype="fp8_rope_aware")
 V32 = MlaSparseDecodeConfig(8, rows="v32")
+V32_GRAINED = MlaSparseDecodeConfig(20, rows="v32")
 V32_WIDE = MlaSparseDecodeConfig(40, rows="v32")
 MODEL1_WIDE = MlaSparseDecodeConfig(33, rows="model1", d_qk=512, extra=True, causal=True)
 # Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
@@ -403,6 +404,8 @@ CASES: tuple[Case, ...] = (
             (True,), *SPARSE_DECODE, variant="swap_ab", share=0.4),
     _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32,
             (True, True), *SPARSE_DECODE, share=0.4),
+    _shared("mla_sparse_decode_sm90 grained", "swap_ab_gathered", V32_GRAINED,
+            (True, True), *SPARSE_DECODE, variant="swap_ab_grains", share=0.3),
     _shared("mla_sparse_decode_sm90 fed", "seesaw_listed", V32_WIDE,
             (row_form(V32_WIDE), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 fed twice", "seesaw_listed", MODEL1_WIDE,

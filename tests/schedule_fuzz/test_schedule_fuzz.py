@@ -24,6 +24,7 @@ SLICE = {
     "gemm_bf16": 5, "fold_sm90": 5, "gemm_bf16_sm90": 5, "mla_decode_merge_sm90": 5,
     "mla_decode_sm90 rows": 3, "mla_decode_sm90 few rows": 3, "mla_sparse_prefill_sm90 keys": 3,
     "mla_sparse_decode_sm90 v32": 2, "mla_sparse_decode_sm90 held": 3,
+    "mla_sparse_decode_sm90 grained": 2,
     "mla_sparse_prefill_sm100 pair": 3, "mla_sparse_prefill_sm100 block v32": 2,
     "mla_decode_gfx950": 3, "mla_decode_gfx950 wide": 3, "mla_decode_gfx950 several": 2,
     "mla_decode_gfx950 aiter": 2, "mla_decode_gfx950 e4m3": 3,

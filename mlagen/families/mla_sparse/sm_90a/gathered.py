@@ -12,6 +12,8 @@ Columns that are bf16 in memory stay that, divided by the grain.
 
 from __future__ import annotations
 
+import itertools
+
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.grained import SCALE_BITS
@@ -146,9 +148,15 @@ class Grained:
         kernel.name(("grain", ".b32", "bits of what O is a multiple of: the largest grain so far"))
         self.rooms = tuple(
             touched(s.smem.scratches[f"grains {n}"],
-                    at_least("bytes", FLOAT * group.tiles[0].rows, "grains of keys"))
+                    exactly("bytes", FLOAT * group.tiles[0].rows, "grains of keys"))
             for n, group in enumerate(self.groups)
         )  # fmt: skip
+        for room, after in itertools.pairwise(self.rooms):
+            if after.base != room.base + room.bytes:
+                raise ScheduleError(
+                    f"{after.name!r} does not follow {room.name!r} in SMEM",
+                    hint="a thread reads grains of any keys of a tile from where the first are",
+                )
         self.grains = tuple(room.name for room in self.rooms)
         if kernel.k.dtype == "bf16":
             kernel.context["factors"] = touched(
