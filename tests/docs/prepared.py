@@ -91,6 +91,16 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py --forms --tools racecheck,synccheck --no-audit "
+        "--jobs 5 --keep FOLDER",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py --sparse --tools racecheck,synccheck --no-audit "
+        "--jobs 5 --keep FOLDER",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "hopper_checks.md",
         "python tests/gpu/racecheck_exchanges.py FOLDER",
     ): "needs what racecheck printed, and nvdisasm",
     (
@@ -246,6 +256,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "mlagen mutate mla_sparse_prefill_gfx950 --set num_heads=16 --set d_qk=512 "
         "--set rows=model1 --sample 20 --seed 31",
     ): "it takes minutes: tests/mutation judges a sample",
+    (
+        "mutation.md",
+        "mlagen mutate mla_sparse_prefill_sm90 --set num_heads=16 --sample 20 --seed 42",
+    ): "it takes minutes: tests/mutation judges mutants of PTX",
     (
         "mutation_ptx.md",
         "mlagen mutate mla_decode_sm90 --set num_heads=16 --sample 60 --seed 1 -o out/m",
