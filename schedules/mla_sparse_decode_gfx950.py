@@ -6,6 +6,7 @@ with 16 heads a wave and overlapped with 32; rows of e4m3 become bf16 on their w
 """
 
 from dataclasses import replace
+from functools import partial
 
 from mlagen.attention.latent.gfx950.bf16 import Bf16
 from mlagen.attention.latent.gfx950.output import LatentOutput, first_columns
@@ -33,7 +34,11 @@ KV_FP8 = replace(BF16, storage=Dequantized, slots=(2,), bands=(4, 3, 2))
 
 def bands_of(parts, *causal):
     """Positions of keys take the registers of reads on their way."""
-    return lambda k: replace(parts, bands=causal) if k.causal else parts
+    return partial(_by_positions, parts, causal)
+
+
+def _by_positions(parts, causal, k):
+    return replace(parts, bands=causal) if k.causal else parts
 
 
 def plain(k):

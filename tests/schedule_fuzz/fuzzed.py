@@ -290,6 +290,8 @@ CASES: tuple[Case, ...] = (
             *LISTED_PREFILL, share=0.4),
     _latent("mla_sparse_decode_gfx950 v32", mla_sparse_decode_gfx950, "kv_fp8",
             MlaSparseDecodeConfig(16, rows="v32", causal=True), *LISTED_DECODE, share=0.4),
+    _latent("mla_sparse_decode_gfx950 v41", mla_sparse_decode_gfx950, "kv_fp8",
+            MlaSparseDecodeConfig(16, rows="v41", d_qk=512), *LISTED_DECODE, share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
             for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),
@@ -396,6 +398,9 @@ CASES: tuple[Case, ...] = (
                    Listed, Dequantized, *SPARSE_WIDE, share=0.3),
     _tensor_memory("mla_sparse_decode_sm100 pair model1",
                    MlaSparseDecodeConfig(72, rows="model1", d_qk=512, extra=True),
+                   Listed, Dequantized, *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
+    _tensor_memory("mla_sparse_decode_sm100 pair v41",
+                   MlaSparseDecodeConfig(72, rows="v41", d_qk=512, extra=True),
                    Listed, Dequantized, *SPARSE_EXTRA, SPARSE_WIDE[1], share=0.3),
     _tensor_memory("mla_sparse_decode_sm100 pair fp8",
                    MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),

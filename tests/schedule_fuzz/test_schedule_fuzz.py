@@ -30,6 +30,7 @@ SLICE = {
     "mla_decode_gfx950 aiter": 2, "mla_decode_gfx950 e4m3": 3,
     "mla_sparse_prefill_gfx950": 2, "mla_sparse_decode_gfx950 wide": 2,
     "mla_sparse_prefill_gfx950 e4m3": 2, "mla_sparse_decode_gfx950 v32": 2,
+    "mla_sparse_decode_gfx950 v41": 2, "mla_sparse_decode_sm100 pair v41": 2,
     "mla_decode_sm100": 3, "mla_decode_merge_sm100": 3,
     "mla_sparse_decode_sm100 block": 2, "mla_sparse_decode_sm100 pair model1": 2,
     "mla_decode_gfx950 rope-aware": 1, "gemm_bf16_sm100": 2,
