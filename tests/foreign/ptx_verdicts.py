@@ -16,8 +16,8 @@ VARIABLE = "MLAGEN_FOREIGN_PTX"
 NO_FENCE = "no proxy fence after cp.async"
 NO_FENCE_REMOTE = "no proxy fence after st.async"
 UNWAITED_STORE = "the end does not wait for the output's store"
-EMPTY_ORDER = "the schedule's last request lies before its first"
-EMPTY_REQUEST = "a request without a block of keys"
+EMPTY_RANGE = "a request without a block of keys, or no request"
+RELAXED_END = "a relaxed arrival before a block's end"
 UNCOPIED = "a box that is expected and not copied"  # open: the page says why
 NO_BARRIER = "stores of a warpgroup before its wgmma, without a barrier"
 OTHER_LANES = "tcgen05.ld that names lane 0 in every warp"
@@ -42,13 +42,13 @@ KERNELS = (
     Kernel("sm90_sparse_prefill_k512", 214480, 1, PREFILL, True),
     Kernel(
         "sm90_sparse_decode_v32_h64", 231424, 1,
-        frozenset((EMPTY_ORDER, EMPTY_REQUEST, UNWAITED_STORE)),
+        frozenset((EMPTY_RANGE, UNWAITED_STORE)),
     ),
     Kernel(
         "sm90_sparse_decode_v32_h128", 231424, 2,
-        frozenset((EMPTY_ORDER, EMPTY_REQUEST, UNWAITED_STORE, NO_FENCE_REMOTE)),
+        frozenset((EMPTY_RANGE, UNWAITED_STORE, NO_FENCE_REMOTE, RELAXED_END)),
     ),
-    Kernel("sm90_dense_decode_bf16", 230816, 1, frozenset((EMPTY_ORDER, UNWAITED_STORE, UNCOPIED)),
+    Kernel("sm90_dense_decode_bf16", 230816, 1, frozenset((EMPTY_RANGE, UNWAITED_STORE, UNCOPIED)),
     ),
 )  # fmt: skip
 
@@ -73,11 +73,11 @@ def class_of(finding):
         return NO_FENCE_REMOTE if "st.async" in finding.other_text else None
     if (rule, severity) == ("bulk-unwaited", "letter"):
         return UNWAITED_STORE
-    # The copies of Q before the loop over requests, and the waits for them inside it.
-    if rule == "copy-unwaited" and "tensor.4d" in finding.text and len(finding.places) == 9:
-        return EMPTY_ORDER
-    if rule == "mbarrier-overrun" and "expect_tx" in finding.text:
-        return EMPTY_REQUEST
+    # The copies of Q before the loop over requests, the waits for them inside it.
+    if finding.guess.startswith("memory holds a range that is empty"):
+        return EMPTY_RANGE
+    if rule == "cluster-end" and "mbarrier.arrive" in finding.text:
+        return RELAXED_END
     if rule == "mbarrier-transaction" and (finding.line, finding.other_line) == (7438, 7425):
         return UNCOPIED
     return None

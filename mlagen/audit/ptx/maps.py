@@ -50,9 +50,9 @@ def fence(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
     """fence.proxy.tensormap::generic."""
     threads = thread_set(agent.threads[lanes])
     if "release" in instruction.parts:
-        for name, one in state.maps.items():
-            if _knows(agent, one.event, threads):
-                state.maps[name] = replace(one, released=True)
+        for edited, last in state.maps.items():
+            if _knows(agent, last.event, threads):
+                state.maps[edited] = replace(last, released=True)
         return
     name = _map(state, agent, instruction, instruction.operands[0])
     one = state.maps.get(name) if name is not None else None
