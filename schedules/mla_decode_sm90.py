@@ -52,7 +52,8 @@ VARIANTS = (
     ),
     Variant(
         "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=seesaw_qkv_fp8,
-        facts=lambda k, knobs: by_queries(HOPPER_E4M3), serves=lambda k: k.compute == "fp8",
+        facts=lambda k, knobs: by_queries(HOPPER_E4M3, combine="blocks", roles=2),
+        serves=lambda k: k.compute == "fp8",
     ),
     Variant(
         "seesaw", "any number of query rows, products of bf16", table=seesaw,

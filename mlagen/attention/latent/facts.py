@@ -23,11 +23,14 @@ Combine = Literal["kernel", "blocks", "fix_up"]
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`order`: of the arithmetic. `rows`: query rows that a block has at most, or a CTA pair that
-    takes items together, of `ctas` blocks. `swap_ab`: products have keys as their rows."""
+    takes items together, of `ctas` blocks. `roles`: warpgroups of a block that have columns of O
+    each, which parts that blocks put together are cut by. `swap_ab`: products have keys as their
+    rows."""
 
     order: Order
     rows: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     ctas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    roles: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     swap_ab: bool = False
     items: Items = "one"
     combine: Combine = "kernel"

@@ -50,7 +50,7 @@ MERGE_KERNELS = {  # what merges split work
 def unit_of(manifest: Manifest) -> Unit:
     """The unit of a decode kernel."""
     facts = facts_of(manifest)
-    together = MOST_SLICES if facts.combine == "blocks" else 1
+    together = MOST_SLICES // facts.roles if facts.combine == "blocks" else 1
     blocks = SMS[manifest.target] // facts.ctas
     return Unit(manifest.target, facts.rows, blocks, facts.ctas, facts.swap_ab, together)
 
