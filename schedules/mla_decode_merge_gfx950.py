@@ -11,7 +11,7 @@ gives up to sixteen lines to a workgroup, fewer where a sequence has many parts:
 store nothing then. It needs no LDS, as no lane needs what another one read. The waits are derived.
 """
 
-from mlagen.attention.latent.split_work import MERGE_WARPS
+from mlagen.attention.latent.block_sizes import MERGE_WARPS
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.gfx950.decode_operations import DecodeMerge

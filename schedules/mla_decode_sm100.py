@@ -20,10 +20,10 @@ One thread multiplies, one warp feeds; rows of e4m3 are converted by two warpgro
 for K and one for V. With `persistent` a block takes one item after another.
 """
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.attention.latent.sm_100a.dequantized import Dequantized
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged

@@ -8,10 +8,10 @@ turns at tiles, each with half of the output's columns.
 
 from functools import partial
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

@@ -19,10 +19,10 @@ One thread multiplies, a warpgroup feeds; rows of e4m3 are converted by two, of 
 one for V.
 """
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.attention.latent.sm_100a.dequantized import Dequantized
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed

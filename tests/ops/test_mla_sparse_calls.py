@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sparse_calls import alone, artifact, given, kernel, right
 
+from mlagen.attention.latent.block_sizes import TOGETHER
 from mlagen.attention.latent.call_tensors import HostMemory
-from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.kept import Kept
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs

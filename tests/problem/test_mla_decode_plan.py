@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_WARPS
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, LINES_A_ROW, MERGE_WARPS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode import plan as mla_decode_plan
 from mlagen.families.mla_decode.even_splits import boundaries, costs_of, longest_split

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ptx_runs import run
 
-from mlagen.attention.latent.split_work import MERGE_INTS
+from mlagen.attention.latent.block_sizes import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig

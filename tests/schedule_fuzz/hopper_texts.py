@@ -20,9 +20,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 from ptx_runs import Map, run
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.block_sizes import MERGE_INTS
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.problem import item_rows
-from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
 from mlagen.errors import MlagenError

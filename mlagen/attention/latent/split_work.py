@@ -5,20 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.block_sizes import LINES_A_ROW, MERGE_INTS, MERGE_WARPS
+
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
 
-H200_SMS = 132  # also of an H100 SXM
-BLOCK_ROWS = 64  # query rows that a part has room for
-# Parts of a row block that their blocks put together on Hopper, and slices of columns that these
-# have at most: one a part and role.
-TOGETHER, MOST_SLICES = (1, 2, 4, 8, 16, 32), 32
-# Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
-# row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
-# block's first line, log2 of the warps that share a line.
-MERGE_INTS, MERGE_BYTES = 8, 32
-MERGE_WARPS = 16
-LINES_A_ROW = 2
 # Splits up to which 2^n warps have a line: each has at most four, which it loads at once. What 132
 # SMs compute at once, in three parts and more, makes up to 256 blocks, which run at once too.
 SPLITS_OF_WARPS = ((4, 0), (8, 1), (16, 2), (32, 3))

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.block_sizes import TOGETHER
 from mlagen.attention.latent.problem import item_rows
-from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import B200_SMS, HOPPER, MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES

@@ -30,14 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.dealing import check_blocks
-from mlagen.attention.latent.split_work import (
-    LINES_A_ROW,
-    TOGETHER,
-    Ints,
-    Ints32,
-    merge_table,
-    within,
-)
+from mlagen.attention.latent.block_sizes import LINES_A_ROW, TOGETHER
+from mlagen.attention.latent.split_work import Ints, Ints32, merge_table, within
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
 from mlagen.families.mla_decode.merged_shares import TARGETS, merged_shares

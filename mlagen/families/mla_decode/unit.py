@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.artifact import Manifest
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, H200_SMS, MOST_SLICES
 from mlagen.attention.latent.facts import facts_of
-from mlagen.attention.latent.split_work import BLOCK_ROWS, H200_SMS, MOST_SLICES
 from mlagen.errors import ConfigError
 
 B200_SMS = 148

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.block_sizes import TOGETHER
 from mlagen.attention.latent.facts import facts_of, order_of
 from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.attention.latent.order import SEESAW, Order
-from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.aiter_plan import AiterPlan, plan_aiter
 from mlagen.families.mla_decode.aiter_run import run_aiter

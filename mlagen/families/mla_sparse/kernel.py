@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.split_work import TOGETHER
+from mlagen.attention.latent.block_sizes import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.unit import MERGE_KERNELS, cannot_put_together
 from mlagen.families.mla_sparse.base_kernel import (

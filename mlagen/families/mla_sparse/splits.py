@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, TOGETHER, Ints32, merge_table
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, TOGETHER
+from mlagen.attention.latent.split_work import Ints32, merge_table
 from mlagen.errors import ConfigError
 
 TILE = 64

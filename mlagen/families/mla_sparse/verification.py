@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.block_sizes import TOGETHER
 from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import D_V, SEESAW, Order
-from mlagen.attention.latent.split_work import TOGETHER
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.unit import cannot_put_together, unit_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig

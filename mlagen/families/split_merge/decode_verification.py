@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.attended import Attended
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, MERGE_INTS
 from mlagen.attention.latent.sink import with_sink
-from mlagen.attention.latent.split_work import BLOCK_ROWS, MERGE_INTS
 from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlagen.attention.latent.block_sizes import MOST_SLICES, TOGETHER
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.split_work import MOST_SLICES, TOGETHER
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch, TmaTile
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.registers import SEEN_FROM
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.dsl import Tile
 from mlagen.dsl.builder import Mover
 from mlagen.errors import ScheduleError

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import Order, keys_in_registers
 from mlagen.attention.latent.sm_90a.grained import has_grains
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import MOST_ROWS, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.scales import has_scaled_sums
-from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.rows import row_format
 

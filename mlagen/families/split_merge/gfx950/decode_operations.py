@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mlagen.attention.latent.split_work import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.block_sizes import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.dsl import (
     Operation,
     PipelineOrder,
