@@ -49,7 +49,10 @@ def test_objects(sandbox: Sandbox, folder: Path, name: str) -> None:
     assert len(data) <= 1.1 * MEGABYTE
     (folder / "k.co").write_bytes(data)
     for verb in COMMANDS if ALL else ("inspect", "audit", "template"):
-        check(sandbox.run(*COMMANDS[verb], cwd=folder), said)
+        ran = sandbox.run(*COMMANDS[verb], cwd=folder)
+        # A small kernel has no loop, whose tiles simulate would count.
+        refused = "no loop of" if verb == "simulate" and ran.code == 5 else ""
+        check(ran, said or refused)
 
 
 @pytest.mark.parametrize("name", CODE)
