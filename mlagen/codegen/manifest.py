@@ -75,7 +75,7 @@ def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
         source=tuple(made.source),
         dependent=signature.dependent,
         numerics=_roundings(schedule),
-        facts=_plain_facts(schedule.facts),
+        facts=plain_facts(schedule.facts),
     )
     return Artifact(manifest, made.code, made.text)
 
@@ -86,14 +86,14 @@ def _roundings(schedule: ScheduleBase) -> tuple[Rounding, ...]:
     return tuple(says(schedule.facts)) if says else ()
 
 
-def _plain_facts(facts: Any) -> dict[str, Any]:
+def plain_facts(facts: Any) -> dict[str, Any]:
     """A variant's facts as JSON values, but those that are as they usually are."""
     if facts is None:
         return {}
     found = {field.name: getattr(facts, field.name) for field in fields(facts)
              if getattr(facts, field.name) != field.default}  # fmt: skip
     return {
-        name: _plain_facts(value) if is_dataclass(value)
+        name: plain_facts(value) if is_dataclass(value)
         else list(value) if isinstance(value, tuple) else value
         for name, value in found.items()
     }  # fmt: skip

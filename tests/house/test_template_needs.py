@@ -14,7 +14,13 @@ ROOT = Path(__file__).resolve().parents[2] / "templates"
 # Folders of parts, by target.
 PARTS = {
     "sm_90a": (
-        "swap_ab", "output", "pipeline", "split_merge", "grained", "latent", "mla_decode",
+        "swap_ab",
+        "output",
+        "pipeline",
+        "split_merge",
+        "grained",
+        "latent",
+        "mla_decode",
         "mla_sparse",
     ),
     "sm_100a": ("rows", "storage", "queries", "products", "softmax", "output", "pipeline"),

@@ -8,7 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from mlagen.attention.latent.facts import Facts
+from mlagen.attention.latent.order import SEESAW
 from mlagen.attention.latent.scales import MODEL_SCALE
+from mlagen.codegen.manifest import plain_facts
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -79,6 +82,7 @@ def make(make_artifact, *scalars, problem=None):
         family="mla_decode",
         problem_type="MlaDecodeConfig",
         problem=problem or CONFIG.to_fields(),
+        facts=plain_facts(Facts(SEESAW, 64)),
         args=args + numbers,
         kernarg_bytes=48 + 4 * len(numbers),
     )
@@ -234,7 +238,8 @@ def persistent(make_artifact):
 
     made = make(make_artifact, *ALL)
     args = (*made.manifest.args, Arg("shares", 64, 8, "pointer", "read"))
-    return replace(made, manifest=msgspec.structs.replace(made.manifest, args=args))
+    facts = plain_facts(Facts(SEESAW, 64, items="several"))
+    return replace(made, manifest=msgspec.structs.replace(made.manifest, args=args, facts=facts))
 
 
 def test_persistent_blocks_get_their_shares(persistent, merge):
