@@ -20,7 +20,7 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     row_form,
 )
 from mlagen.families.mla_sparse.sm_90a.serves import facts, in_order_of_registers
-from mlagen.schedules.tables.seesaw import seesaw_listed
+from mlagen.schedules.tables.seesaw_listed import seesaw_listed
 from mlagen.schedules.tables.swap_ab_gathered import swap_ab_gathered
 from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 

@@ -22,6 +22,7 @@ from which it stores them as bf16: those of the next tile but one are loaded aft
 """
 
 from mlagen.attention.latent.gfx950.loop import LatentLoop
+from mlagen.attention.latent.gfx950.parts import UNSCALED
 from mlagen.attention.latent.gfx950.shape import ROWS_32
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.attention.latent.problem import LatentProblem
@@ -35,7 +36,12 @@ def latent_serial(k, s, parts):
     band = s.choice("band", *parts.bands, comment="reads of K, or of V, in registers")
     mla, ahead = LatentLoop(k, s, parts), slots - 1
     rows, storage, products = mla.rows, mla.storage, mla.products
-    softmax, output, tile, scales = mla.softmax, mla.output, storage.tile, storage.scales
+    softmax, output, tile, scales = (
+        mla.softmax,
+        mla.output,
+        storage.tile,
+        storage.scales or UNSCALED,
+    )
 
     # LDS: a span of the columns of all keys after another, whose layout spreads their keys over all
     # banks, for reads by rows and transposed ones.
@@ -73,20 +79,16 @@ def latent_serial(k, s, parts):
 
     for i in tiles(waves):
         with cluster("tile"):
-            if alone:
-                read(KV, i)
+            read(KV, i, when=alone)
             rows.find(i + ahead + storage.look_up)
             rows.load_list(i + 2)
             copy(KV, i + ahead, when=not hidden)
-            if not alone:
-                read(KV, i)
+            read(KV, i, when=not alone)
             interleave(products.qk(i), copy(KV, i + ahead, when=hidden))
             storage.fetch(i + 2)
-            if scales:
-                scales.load(i + 1)
+            scales.load(i + 1)
             products.read_values(i)
-            if scales:
-                scales.scale_scores(i)
+            scales.scale_scores(i)
             rows.mask(i)
             softmax.maximum(i)
             softmax.rescale(i)

@@ -26,6 +26,7 @@ there, while the softmax still stores O.
 
 from dataclasses import dataclass
 
+from mlagen.attention.latent.sm_100a.landing import landing
 from mlagen.attention.latent.sm_100a.parts import Latent
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -141,15 +142,13 @@ def tensor_memory(k, s, rows, storage, budget_of):
             mla.storage.look_up(i + 1)
             copy(keys, i)
             mla.queries.load_item(feeder, i)
-            if pair:
-                copy(values, i)
+            copy(values, i, when=pair)
 
     for i in tiles(math):
         mla.products.keep_queries(i)
         mla.products.qk(i)
         mla.queries.release(i)
-        if pair:
-            release(keys, i)
+        release(keys, i, when=pair)
         mla.products.pv(i - 1)
         release(weights, i - 1)
         release(values, i - 1)
@@ -168,13 +167,3 @@ def tensor_memory(k, s, rows, storage, budget_of):
         mla.rows.look_up_scales(i + 2)
     with epilogue(softmax):
         mla.output.finish()
-
-
-def landing(s, name, whole):
-    """The pipeline that rows land by, in the tiles of the one that they are handed on by."""
-    tiles = (s.smem.tile(f"{name}{n}", "cache", rows=x.rows, row_bytes=128, slots=x.slots, over=x)
-             for n, x in enumerate(whole.tiles))  # fmt: skip
-    return s.smem.pipeline(
-        f"raw {whole.name}", *tiles, producer=whole.producer, consumer=whole.producer,
-        producer_threads=whole.producer_threads, within=whole,
-    )  # fmt: skip

@@ -81,6 +81,17 @@ class Scales(Protocol):
         """Context, used values and access of the operation that multiplies P."""
 
 
+class Unscaled:
+    """What a table calls where rows have no scales of their own: nothing is recorded."""
+
+    def load(self, tile: Tile) -> None: ...
+
+    def scale_scores(self, tile: Tile) -> None: ...
+
+
+UNSCALED = Unscaled()
+
+
 class Storage(Protocol):
     """How rows are stored, and how they come to LDS. A format of rows is a class of this kind."""
 

@@ -86,6 +86,6 @@ def interleave(
     steps[-count:] = [Interleave(first, rest, pattern, ordered, builder.line())]
 
 
-def read(ring: Ring, tile: Tile) -> Operation:
-    """Read `tile` from its slot of `ring` into the ring's register tile."""
-    return moved(ring, "read", tile)
+def read(ring: Ring, tile: Tile, *, when: bool = True) -> Operation | None:
+    """Read `tile` from its slot of `ring` into the ring's register tile. `when`: or elsewhere."""
+    return moved(ring, "read", tile) if when else None

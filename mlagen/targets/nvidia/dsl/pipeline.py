@@ -375,9 +375,9 @@ def acquire(pipeline: Named, tile: Tile) -> Operation:
     )  # fmt: skip
 
 
-def release(pipeline: Named, tile: Tile) -> Operation:
-    """Let the producer fill the slot of `tile` again."""
-    return moved(pipeline, "release", tile)
+def release(pipeline: Named, tile: Tile, *, when: bool = True) -> Operation | None:
+    """Let the producer fill the slot of `tile` again. `when`: or elsewhere."""
+    return moved(pipeline, "release", tile) if when else None
 
 
 def run_pipelined(
