@@ -40,34 +40,42 @@ def seesaw(k, s, grained=False):
     seesaw_listed(k, s, stored, decode_by_queries, False, grained, narrow, apart)
 
 
-VARIANTS = (
-    Variant(
-        "swap_ab_rs_sums", "1 to 16 heads over v32 rows: scales multiply sums, nothing is rounded",
-        table=lambda k, s: swap_ab_k_in_registers(k, s, True, sums=True),
-        facts=facts(in_order_of_registers(sums=True), swap_ab=True), serves=serves.sums,
-    ),
-    Variant(
-        "swap_ab_rs", "1 to 16 heads over quantised rows, K from registers",
-        table=lambda k, s: swap_ab_k_in_registers(k, s, True),
-        facts=facts(in_order_of_registers(sums=False), swap_ab=True), serves=serves.in_registers,
-    ),
-    Variant(
-        "swap_ab_grains", "17 to 32 heads over v32 rows, f16 in multiples of a key's grain",
-        table=lambda k, s: swap_ab_gathered(k, s, True, grained=True),
-        facts=facts(KEYS_OF_GRAINS, swap_ab=True), serves=serves.swap_ab_grains,
-    ),
-    Variant(
-        "swap_ab", "1 to 32 heads, K as bf16 from SMEM",
-        table=lambda k, s: swap_ab_gathered(k, s, True),
-        facts=facts(KEYS_AS_ROWS, swap_ab=True), serves=serves.swap_ab,
-    ),
-    Variant(
-        "seesaw_grains", "any number of heads over v32 rows, f16 in multiples of a key's grain",
-        table=lambda k, s: seesaw(k, s, grained=True),
-        facts=facts(SEESAW_OF_GRAINS), serves=serves.seesaw_grains,
-    ),
-    Variant("seesaw", "any number of heads, rows as bf16", table=seesaw, facts=facts(SEESAW)),
-)  # fmt: skip
+def variants(decode, by_queries):
+    """The forms of decode, and those of prefill; `by_queries(k, s, grained=False)`: its seesaw."""
+    return (
+        Variant(
+            "swap_ab_rs_sums", "1 to 16 heads over v32 rows, whose scales multiply sums: exact",
+            table=lambda k, s: swap_ab_k_in_registers(k, s, decode, sums=True),
+            facts=facts(in_order_of_registers(sums=True), swap_ab=True), serves=serves.sums,
+        ),
+        Variant(
+            "swap_ab_rs", "1 to 16 heads over quantised rows, K from registers",
+            table=lambda k, s: swap_ab_k_in_registers(k, s, decode),
+            facts=facts(in_order_of_registers(sums=False), swap_ab=True),
+            serves=serves.in_registers,
+        ),
+        Variant(
+            "swap_ab_grains", "17 to 32 heads over v32 rows, f16 in multiples of a key's grain",
+            table=lambda k, s: swap_ab_gathered(k, s, decode, grained=True),
+            facts=facts(KEYS_OF_GRAINS, swap_ab=True), serves=serves.swap_ab_grains,
+        ),
+        Variant(
+            "swap_ab", "1 to 32 heads, K as bf16 from SMEM",
+            table=lambda k, s: swap_ab_gathered(k, s, decode),
+            facts=facts(KEYS_AS_ROWS, swap_ab=True), serves=serves.swap_ab,
+        ),
+        Variant(
+            "seesaw_grains", "any number of heads over v32 rows, f16 in multiples of a key's grain",
+            table=lambda k, s: by_queries(k, s, grained=True),
+            facts=facts(SEESAW_OF_GRAINS), serves=serves.seesaw_grains,
+        ),
+        Variant(
+            "seesaw", "any number of heads, rows as bf16", table=by_queries, facts=facts(SEESAW),
+        ),
+    )  # fmt: skip
+
+
+VARIANTS = variants(True, seesaw)
 
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_90a", variants=VARIANTS)
