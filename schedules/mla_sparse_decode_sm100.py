@@ -38,24 +38,29 @@ def ptxas_13_0(k, ctas, several):
     return Budget(176, 104) if scales else Budget(160, 112)
 
 
-VARIANTS = (
-    Variant(
-        "bf16", "bf16 rows, by cp.async",
-        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS),
-        serves=lambda k: k.rows == "bf16",
-    ),
-    Variant(
-        "qkv_fp8", "products of e4m3, rows by cp.async",
-        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
-        facts=lambda k, knobs: Facts(OF_E4M3, BLOCK_ROWS), serves=lambda k: k.compute == "fp8",
-    ),
-    Variant(
-        "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
-    ),
-)  # fmt: skip
+def variants(budget_of):
+    """The forms of decode, and those of prefill, with the registers that each needs."""
+    return (
+        Variant(
+            "bf16", "bf16 rows, by cp.async",
+            table=lambda k, s: tensor_memory(k, s, Listed, Gathered, budget_of),
+            facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS),
+            serves=lambda k: k.rows == "bf16",
+        ),
+        Variant(
+            "qkv_fp8", "products of e4m3, rows by cp.async",
+            table=lambda k, s: tensor_memory(k, s, Listed, Gathered, budget_of),
+            facts=lambda k, knobs: Facts(OF_E4M3, BLOCK_ROWS), serves=lambda k: k.compute == "fp8",
+        ),
+        Variant(
+            "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
+            table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, budget_of),
+            facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
+        ),
+    )  # fmt: skip
+
+
+VARIANTS = variants(ptxas_13_0)
 
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_100a", variants=VARIANTS)

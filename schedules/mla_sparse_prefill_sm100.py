@@ -18,14 +18,10 @@ One thread multiplies, a warpgroup feeds; rows of e4m3 are converted by two, of 
 one for V.
 """
 
-from mlagen.attention.latent.block_sizes import BLOCK_ROWS
-from mlagen.attention.latent.facts import Facts
-from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
-from mlagen.attention.latent.sm_100a.dequantized import Dequantized
-from mlagen.dsl import Variant, schedule
+from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
-from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
+from mlagen.schedules.mla_sparse_decode_sm100 import variants
+from mlagen.schedules.tables.tensor_memory import Budget
 
 
 def ptxas_13_0(k, ctas, several):
@@ -33,24 +29,7 @@ def ptxas_13_0(k, ctas, several):
     return Budget(160, 112) if k.dequantized else Budget()
 
 
-VARIANTS = (
-    Variant(
-        "bf16", "bf16 rows, by cp.async",
-        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS),
-        serves=lambda k: k.rows == "bf16",
-    ),
-    Variant(
-        "qkv_fp8", "products of e4m3, rows by cp.async",
-        table=lambda k, s: tensor_memory(k, s, Listed, Gathered, ptxas_13_0),
-        facts=lambda k, knobs: Facts(OF_E4M3, BLOCK_ROWS), serves=lambda k: k.compute == "fp8",
-    ),
-    Variant(
-        "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, ptxas_13_0),
-        facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
-    ),
-)  # fmt: skip
+VARIANTS = variants(ptxas_13_0)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_100a", variants=VARIANTS)
