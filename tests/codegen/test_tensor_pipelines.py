@@ -19,9 +19,12 @@ from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.thin import plan
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "schedules" / "tables" / "tensor_memory.py"
 TEMPLATES = ROOT / "templates" / "sm_100a"
 NAME = "mla_sparse_prefill_sm100"
+FILES = [
+    ROOT / f"schedules/{name}.py"
+    for name in ("tables/tensor_memory", "mla_sparse_decode_sm100", NAME)
+]
 SOFTMAX, FEEDER, MATH = range(3)
 
 
@@ -37,14 +40,17 @@ def loops(made: Any) -> Any:
 
 
 def changed(folder: Path, old: str, new: str) -> str:
-    """The kernel with another table, as a file of a user's."""
-    imported = "from mlagen.schedules.tables.tensor_memory "
-    kernel = (ROOT / f"schedules/{NAME}.py").read_text().replace(imported, "# ")
-    text = TABLE.read_text() + kernel
-    assert text.count(old) == 1
-    path = folder / "changed.py"
-    path.write_text(text.replace(old, new))
-    return f"{path}:{NAME}"
+    """The kernel, what it imports of other schedules, and the table, of which one is edited, as
+    files of a user's."""
+    texts = {path.stem: path.read_text() for path in FILES}
+    assert sum(text.count(old) for text in texts.values()) == 1
+    for stem, text in texts.items():
+        for path in FILES:
+            module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            text = text.replace(f"from mlagen.{module} ", f"from {path.stem} ")
+        assert "from mlagen.schedules" not in text
+        (folder / f"{stem}.py").write_text(text.replace(old, new))
+    return f"{folder / NAME}.py:{NAME}"
 
 
 def violations(made: Any, loops: Any, at: int, keep: Callable[[Any], bool]) -> Any:
@@ -106,7 +112,8 @@ def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:
 
 CONVERTED = [
     ('"warpgroups": threads // 128', '"warpgroups": 1', "of 4 warps"),
-    ("Budget(160, 112)", "Budget(168, 112)", "a block of 416 threads has 53248"),
+    ("return Budget(160, 112) if k.", "return Budget(168, 112) if k.",
+     "a block of 416 threads has 53248"),
     ("                mla.storage.fetch(part, i + 1)\n"
      "                mla.storage.look_up(part, i + 2)\n",
      "                mla.storage.look_up(part, i + 2)\n"
