@@ -101,10 +101,11 @@ def slots(p: Plan) -> str | None:
 
 
 def outside_loops(p: Plan) -> Iterator[ast.stmt]:
-    """Executed statements of the function, outside of its loops."""
-    for stmt in p.function.body:
-        if isinstance(stmt, ast.stmt) and p.runs(stmt) and not isinstance(stmt, ast.For):
-            yield stmt
+    """Executed statements of the functions, outside of their loops."""
+    for function in p.functions():
+        for stmt in function.body:
+            if p.runs(stmt) and not isinstance(stmt, ast.For):
+                yield stmt
 
 
 def knobs(p: Plan) -> str | None:

@@ -121,12 +121,12 @@ def _warpgroups(p: Plan) -> str | None:
 
 def only(p: Plan) -> str | None:
     """A word for one role alone; a limit taken away, or turned to the other role."""
-    limits = [x for x in ast.walk(p.function) if isinstance(x, ast.With) and p.runs(x)
+    limits = [x for x in p.statements() if isinstance(x, ast.With) and p.runs(x)
               and called(x.items[0].context_expr) == "only"]  # fmt: skip
     way = p.rng.randrange(3)
     if limits and way == 0:
         limit = p.rng.choice(limits)
-        for node in ast.walk(p.function):
+        for node in p.statements():
             for name in ("body", "orelse"):
                 held = getattr(node, name, None)
                 if isinstance(held, list) and limit in held:

@@ -131,17 +131,26 @@ def left_out(p: Plan) -> str | None:
     return f"{label}: no {keyword.arg}={shown(keyword.value)}"
 
 
-def inlined(text: str, folder_of: Callable[[str], str | None]) -> str:
-    """The source with what it imports of shared declarations in its own text, so that these are
-    edited too. `folder_of`: the text of a module of shared declarations, None for another."""
+def inlined(text: str, shared: Callable[[str], str | None]) -> str:
+    """The source with the modules that schedules share in its own text, in the place of imports of
+    them, so that what the schedule calls of them is edited too. `shared`: the text of such a
+    module, None for another."""
     module = ast.parse(text)
-    body: list[ast.stmt] = []
-    for stmt in module.body:
-        source = folder_of(stmt.module or "") if isinstance(stmt, ast.ImportFrom) else None
-        if source is None:
-            body.append(stmt)
-            continue
-        shared = ast.parse(source)
-        body += [x for x in shared.body if not (isinstance(x, ast.Expr))]
-    module.body = body
+    module.body = list(_with_shared(module, shared, set()))
     return ast.unparse(ast.fix_missing_locations(module)) + "\n"
+
+
+def _with_shared(
+    module: ast.Module, shared: Callable[[str], str | None], seen: set[str]
+) -> Iterator[ast.stmt]:
+    for stmt in module.body:
+        name = stmt.module or "" if isinstance(stmt, ast.ImportFrom) else ""
+        source = shared(name)
+        if source is None:
+            yield stmt
+        elif name not in seen:
+            seen.add(name)
+            for inner in _with_shared(ast.parse(source), shared, seen):
+                future = isinstance(inner, ast.ImportFrom) and inner.module == "__future__"
+                if not future and not isinstance(inner, ast.Expr):
+                    yield inner

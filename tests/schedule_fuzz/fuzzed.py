@@ -71,7 +71,7 @@ class Case:
     solves: type | None = None
     given: tuple[Any, ...] = ()
     facts: Callable[[Any, Mapping[str, Any]], Any] | None = None  # of a variant whose table it is
-    variant: str = ""  # the one whose table it is, of the kernel that says how it is called
+    variant: str = ""  # of its kernel, where that builds another one unless it is named
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -99,7 +99,7 @@ def _shared(
     name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
 ) -> Case:
     """A table that several kernels have, or one of two that a kernel has."""
-    path = ROOT / f"schedules/tables/{table.removesuffix('_listed')}.py"
+    path = ROOT / f"schedules/tables/{table}.py"
     more |= {"solves": type(config), "given": given}
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
 
@@ -127,6 +127,7 @@ def _latent(name: str, kernel: Any, variant: str, config: Any, *calls: Call, **m
     table, parts = made.table.args
     path, fields = ROOT / f"schedules/tables/{table.name}.py", config.to_fields()
     more |= {"solves": type(config), "given": (of_problem(parts, config),), "facts": made.facts}
+    more |= {"variant": variant}
     return Case(name, "gfx950", path, table.name, fields, calls, **more)
 
 
@@ -168,6 +169,10 @@ ROPE_AWARE = MlaDecodeConfig(16, dtype="fp8_e4m3", cache_dtype="fp8_rope_aware")
 V32 = MlaSparseDecodeConfig(8, rows="v32")
 V32_GRAINED = MlaSparseDecodeConfig(20, rows="v32")
 V32_WIDE = MlaSparseDecodeConfig(40, rows="v32")
+V32_CLUSTER = MlaSparseDecodeConfig(72, rows="v32")
+V32_PREFILL = MlaSparsePrefillConfig(16, rows="v32")
+V32_PREFILL_WIDE = MlaSparsePrefillConfig(40, rows="v32")
+KEY_PREFILL = MlaSparsePrefillConfig(40, rows="e4m3_row")
 MODEL1_WIDE = MlaSparseDecodeConfig(33, rows="model1", d_qk=512, extra=True, causal=True)
 # Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
 LISTED = (0, 1, 64, 65, 130, 200, 320, 330)
@@ -308,7 +313,7 @@ CASES: tuple[Case, ...] = (
              Call({"keys": (64 * 25,)}), share=0.6),
     _shared("mla_decode_sm90", "seesaw", MlaDecodeConfig(16), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
-            Call({"lengths": (449,)}, "randn"), share=1.2),
+            Call({"lengths": (449,)}, "randn"), variant="seesaw", share=1.2),
     _shared("mla_decode_sm90 few rows", "swap_ab", MlaDecodeConfig(16), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn")),
@@ -316,10 +321,12 @@ CASES: tuple[Case, ...] = (
             Call({"lengths": (320, 250, 66, 64, 1, 0, 0)}, "realistic"),
             knobs={"persistent": 1}, share=0.8),
     _shared("mla_decode_sm90 e4m3", "seesaw", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
-            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), variant="seesaw",
+            share=0.8),
     _shared("mla_decode_sm90 few rows e4m3", "swap_ab",
             MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (HopperPages,),
-            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), variant="swap_ab",
+            share=0.6),
     _shared("mla_decode_sm90 few rows in registers", "swap_ab_split_roles",
             MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
@@ -333,7 +340,8 @@ CASES: tuple[Case, ...] = (
             MlaDecodeConfig(64, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
     _shared("mla_decode_sm90 rows", "seesaw", MlaDecodeConfig(8, page_size=1), (),
-            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+            Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), variant="seesaw",
+            share=0.6),
     _shared("mla_decode_sm90 few single rows", "swap_ab", MlaDecodeConfig(8, page_size=1),
             (HopperPages,), Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             share=0.6),
@@ -373,6 +381,18 @@ CASES: tuple[Case, ...] = (
             (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
             (False,), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm90 held", "swap_ab_k_in_registers", V32_PREFILL,
+            (False, True), *SPARSE_PREFILL, share=0.4),
+    _shared("mla_sparse_prefill_sm90 held by key", "swap_ab_k_in_registers",
+            MlaSparsePrefillConfig(8, rows="e4m3_row", **FP8), (False,), *SPARSE_PREFILL,
+            share=0.3),
+    _shared("mla_sparse_prefill_sm90 grained", "swap_ab_gathered",
+            replace(V32_PREFILL, num_heads=20), (False, True), *SPARSE_PREFILL, share=0.3),
+    _shared("mla_sparse_prefill_sm90 fed", "seesaw_listed", V32_PREFILL_WIDE,
+            (row_form(V32_PREFILL_WIDE), prefill_by_queries, False, True), *SPARSE_PREFILL,
+            share=0.3),
+    _shared("mla_sparse_prefill_sm90 fed by key", "seesaw_listed", KEY_PREFILL,
+            (row_form(KEY_PREFILL), prefill_by_queries, False), *SPARSE_PREFILL, share=0.3),
     _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
                    Listed, Gathered, *SPARSE_PREFILL),
     _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
@@ -409,12 +429,19 @@ CASES: tuple[Case, ...] = (
             (True,), *SPARSE_DECODE, variant="swap_ab", share=0.4),
     _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32,
             (True, True), *SPARSE_DECODE, share=0.4),
+    _shared("mla_sparse_decode_sm90 held in parts", "swap_ab_k_in_registers",
+            replace(MODEL1_WIDE, num_heads=16, causal=False), (True,), *SPARSE_EXTRA, share=0.4),
     _shared("mla_sparse_decode_sm90 grained", "swap_ab_gathered", V32_GRAINED,
             (True, True), *SPARSE_DECODE, variant="swap_ab_grains", share=0.3),
     _shared("mla_sparse_decode_sm90 fed", "seesaw_listed", V32_WIDE,
             (row_form(V32_WIDE), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 fed twice", "seesaw_listed", MODEL1_WIDE,
             (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
+    _shared("mla_sparse_decode_sm90 cluster", "seesaw_listed", V32_CLUSTER,
+            (row_form(V32_CLUSTER), decode_by_queries, False, True), *SPARSE_WIDE, share=0.4),
+    _shared("mla_sparse_decode_sm90 cluster causal", "seesaw_listed",
+            replace(V32_CLUSTER, causal=True),
+            (row_form(V32_CLUSTER), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
 )  # fmt: skip
 
 

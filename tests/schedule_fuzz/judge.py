@@ -48,7 +48,7 @@ FIXED = (
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 SIZES = 1_000_000  # from this seed on, edits are of sizes alone
-SHARED = "mlagen.schedules.tables."
+SHARED = ("mlagen.schedules.tables.", "mlagen.attention.latent.sm_100a.landing")
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
 _CODE = re.compile(r"error\[([\w-]+)\]")
@@ -89,7 +89,7 @@ def survey(case: Case, folder: Path) -> Surveyed:
         link = folder / beside.name
         if beside.name not in (case.path.name, "__pycache__", "__init__.py") and not link.exists():
             link.symlink_to(beside)
-    source = inlined(case.path.read_text(), _shared_declarations)
+    source = inlined(case.path.read_text(), _shared_text)
     function = _function(case, folder, source)
     executed: set[int] = set()
     with _lines_of(function, executed):
@@ -118,11 +118,12 @@ def prepare(case: Case, folder: Path) -> Prepared:
     return _prepared[case.name]
 
 
-def _shared_declarations(module: str) -> str | None:
-    """The text of a module of functions that schedules share, None for one of schedules."""
-    shared = module.startswith(SHARED)
-    path = ROOT / f"{module.removeprefix('mlagen.').replace('.', '/')}.py"
-    text = path.read_text() if shared else "@schedule("
+def _shared_text(module: str) -> str | None:
+    """The text of a module of what schedules share, None for one of schedules."""
+    if not module.startswith(SHARED):
+        return None
+    path = module.replace(".", "/") + ".py"
+    text = (ROOT / path.removeprefix("mlagen/" * module.startswith("mlagen.schedules"))).read_text()
     return None if "@schedule(" in text else text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,8 @@ class Block:
 
 @dataclass
 class Plan:
-    """A schedule function's tree while it is edited."""
+    """A schedule function's tree, and those of the functions of its file that it calls, while they
+    are edited."""
 
     module: ast.Module
     function: ast.FunctionDef
@@ -38,7 +39,19 @@ class Plan:
     def survey(self) -> None:
         """Find the blocks again; an edit may have made or removed some."""
         self.blocks, self.loops = [], []
-        self._walk(self.function.body, "", "", "")
+        for function in self.functions():
+            self._walk(function.body, "", "", "")
+
+    def functions(self) -> list[ast.FunctionDef]:
+        """The schedule's function, and those of the file that it calls: loops that schedules share
+        stand there."""
+        of_file = [x for x in self.module.body if isinstance(x, ast.FunctionDef)]
+        return [self.function, *(x for x in of_file if x is not self.function and self.runs(x))]
+
+    def statements(self) -> Iterator[ast.AST]:
+        """All nodes of these functions."""
+        for function in self.functions():
+            yield from ast.walk(function)
 
     def _walk(self, body: list[ast.stmt], label: str, part: str, group: str) -> None:
         for stmt in body:
@@ -70,7 +83,8 @@ class Plan:
                     if branch and any(self.runs(x) for x in branch):
                         self._block(label, part, branch, group)
             elif isinstance(stmt, ast.If):
-                self._walk(stmt.body, label, part, group)
+                for branch in (stmt.body, stmt.orelse):
+                    self._walk(branch, label, part, group)
 
     def _block(self, label: str, part: str, body: list[ast.stmt], group: str) -> None:
         self.blocks.append(Block(label, part, body, group))
@@ -88,12 +102,10 @@ class Plan:
     # ---- what can be chosen --------------------------------------------------------------------
 
     def declarations(self) -> list[ast.AST]:
-        """All that stands outside of loops and sections in executed statements, of the function and
-        of those of the file that it calls."""
+        """All that stands outside of loops and sections in executed statements."""
         found: list[ast.AST] = []
-        for node in self.module.body:
-            if isinstance(node, ast.FunctionDef) and (node is self.function or self.runs(node)):
-                self._declared(node.body, found)
+        for function in self.functions():
+            self._declared(function.body, found)
         return found
 
     def _declared(self, body: list[ast.stmt], found: list[ast.AST]) -> None:
@@ -132,7 +144,7 @@ class Plan:
     def calls(self, name: str) -> list[ast.Call]:
         """Executed calls of a function, anywhere in the schedule."""
         found = []
-        for stmt in ast.walk(self.function):
+        for stmt in self.statements():
             if isinstance(stmt, ast.stmt) and not self.runs(stmt):
                 continue
             if isinstance(stmt, ast.Call) and called(stmt) == name and (

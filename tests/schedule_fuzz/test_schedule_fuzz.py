@@ -34,6 +34,10 @@ SLICE = {
     "mla_decode_sm100": 3, "mla_decode_merge_sm100": 3,
     "mla_sparse_decode_sm100 block": 2, "mla_sparse_decode_sm100 pair model1": 2,
     "mla_decode_gfx950 rope-aware": 1, "gemm_bf16_sm100": 2,
+    "mla_decode_sm90": 3, "mla_decode_sm90 fp8": 2, "mla_decode_sm90 few rows in registers": 2,
+    "mla_sparse_prefill_sm90 heads": 2, "mla_sparse_prefill_sm90 fed by key": 2,
+    "mla_sparse_prefill_sm90 held": 2, "mla_sparse_decode_sm90 held in parts": 2,
+    "mla_sparse_decode_sm90 cluster": 2,
 }  # fmt: skip
 SEEDS = 100_000
 OF_SIZES = 3  # edits of sizes alone, of each case besides
