@@ -86,10 +86,11 @@ def of_ours(form: str, heads: int, calls: list[Any]) -> dict[str, Any]:
 
 def of_aiter(form: str, heads: int, calls: list[Any], folder: Path) -> Iterator[dict[str, Any]]:
     """AITER's objects on both calls."""
+    from cycle_model.aiter_decode import D_V, DECODE, Call, execute_decode
+    from cycle_model.aiter_prefill import load
+
     from mlagen.families.mla_decode.exact import exact
     from mlagen.problem.formats import BF16
-    from mlagen.timing.aiter import load
-    from mlagen.timing.aiter_decode import D_V, DECODE, Call, execute_decode
 
     bits = np.uint16 if form == "bf16" else np.uint8
     for name in THEIRS["bf16" if form == "bf16" else "e4m3", heads]:

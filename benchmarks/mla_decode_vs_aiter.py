@@ -77,12 +77,13 @@ class Row:
 def of_ours(form: str, heads: int, page: int) -> Side:
     """Our kernel, built and recorded at two lengths. ConfigError, UnsupportedError for what it
     does not do."""
+    from cycle_model.decode import DecodeKernel, Part
+
     from mlagen.cycle_jobs import job_of_artifact
     from mlagen.families.mla_decode.plan import plan_work
     from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
     from mlagen.families.mla_decode.unit import unit_of
     from mlagen.request import build_artifact
-    from mlagen.timing.decode import DecodeKernel, Part
 
     fields = {"num_heads": heads, "page_size": page, **FORMATS[form]}
     artifact = build_artifact(KERNEL, fields, {})
@@ -114,7 +115,7 @@ def of_ours(form: str, heads: int, page: int) -> Side:
 
 def of_aiter(library: Any, form: str, heads: int, cus: int) -> Iterator[Side]:
     """AITER's objects for a call of one new token."""
-    from mlagen.timing.aiter_decode import DECODE, persistent_groups, split_count, split_groups
+    from cycle_model.aiter_decode import DECODE, persistent_groups, split_count, split_groups
 
     for name in THEIRS.get(("bf16" if form == "bf16" else "e4m3", heads), ()):
         kernel = DECODE[name]
@@ -189,9 +190,10 @@ def compare(
 
 def predictions(options: argparse.Namespace) -> list[Row]:
     """All calls; those that ours does not do are named."""
+    from cycle_model.decode_validation import DecodeLibrary
+
     from mlagen.errors import MlagenError
     from mlagen.timing.constants import machine
-    from mlagen.timing.decode_validation import DecodeLibrary
 
     library, times, rows = DecodeLibrary(options.aiter), Times(), []
     for form in options.formats:

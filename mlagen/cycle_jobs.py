@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.family import LadderCase, Walk, shipped, steady_tiles
+from mlagen.family import Walk, steady_tiles
 from mlagen.launch import EmulatedLauncher
 from mlagen.targets.registry import MODELLED
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.timing import Job
-    from mlagen.timing.ladder import Ladder
 
 Group = tuple[int, int, int]
 _RECORDED = 4_000_000  # wave-instructions of a workgroup
@@ -176,21 +175,3 @@ def sizes_of(
         load(problem_file, artifact.manifest.target)
     kind = kind_of(artifact)
     return parse_sizes(shapes, kind.sizes, kind.lists)
-
-
-def ladder_cases() -> tuple[LadderCase, ...]:
-    """Kernels of the shipped families that tables show beside measured ones."""
-    return tuple(case for family in shipped() for case in family.ladders())
-
-
-def own_ladder(case: LadderCase, knobs: Mapping[str, Any] | None = None) -> Ladder:
-    """One of them at each of its lengths, one workgroup of it."""
-    from mlagen.request import build_artifact
-    from mlagen.timing.ladder import Ladder
-
-    artifact = build_artifact(case.kernel, case.fields, knobs or {})
-    streams = {}
-    for length, shape in case.calls.items():
-        job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)
-        streams[length] = job.streams[0]
-    return Ladder(case.name, job.kernel, streams, case.tile, case.depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options, problem_option
-from mlagen.cli.progress import ProgressBar, progress_bar
+from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE
@@ -71,14 +72,6 @@ class _Call:
 @click.option("--window", metavar="FIRST:LAST",
               help="Cycles of --timeline, --trace. Default: two passes of the loop, one in a "
               "picture; all.")  # fmt: skip
-@click.option("--validate", "folder", type=NAME, metavar="FOLDER",
-              help="Hold the model against measurements of AITER's kernels; FOLDER has its "
-              "fmha_v3_fwd/ and mla/.")  # fmt: skip
-@click.option("--history", type=NAME, metavar="FOLDER",
-              help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
-@click.option(
-    "--fit", is_flag=True, help="With --validate: fit the energies of every corner again."
-)
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", type=COUNT, default=12, show_default=True, help="Stalls spelled out.")
 @force_option
@@ -102,9 +95,6 @@ def command(
     timeline: str | None,
     trace: str | None,
     window: str | None,
-    folder: str | None,
-    history: str | None,
-    fit: bool,
     no_grid: bool,
     lines: int,
     as_json: bool,
@@ -120,15 +110,6 @@ def command(
     if list_constants:
         _print_constants(as_json)
         return
-    if folder is not None:
-        if path is not None:
-            raise ConfigError(
-                "--validate takes its kernels from the folder", hint=f"without {path}"
-            )
-        _validate(folder, history, fit, _machine(constants), as_json)
-        return
-    if history is not None or fit:
-        raise ConfigError("--history and --fit go with --validate")
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     limits = (allow_outside, max_memory, max_instructions)
@@ -138,7 +119,7 @@ def command(
     shown = None if window is None else parse_window(window)
     if against_launch is not None and against is None:
         raise ConfigError("--against-launch goes with --against")
-    machine = _machine(constants)
+    machine = machine_of(constants)
     job = _job(path, texts, launch_path, kernel, call)
     if against is not None:
         theirs = BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved)
@@ -207,58 +188,8 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
     print_table(table.title, table.columns, table.rows)
 
 
-def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:
-    from mlagen.cycle_jobs import ladder_cases, own_ladder
-    from mlagen.timing import decode_validation as d
-    from mlagen.timing import validation as v
-    from mlagen.timing import validation_text as text
-    from mlagen.timing.aiter import KERNELS
-    from mlagen.timing.ladder import Shape, beside
-
-    terminal.only_shows()
-    with progress_bar("holding the model against measurements", long=True) as bar:
-        library = v.Library(folder, history, lambda name: _step(bar, f"recording {name}"))
-        found = v.verdicts(library, machine)
-        pairs = v.ratios(found)
-        shape = Shape("", 16, 64, 8192)
-        theirs = {
-            name: library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal
-        }
-        cases = ladder_cases()
-        ours = [own_ladder(case) for case in cases]
-        kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
-        compared = [beside(ladder, theirs[case.beside], shape, machine)
-                    for case, ladder in zip(cases, ours, strict=True)]  # fmt: skip
-        decoders = d.DecodeLibrary(folder, history, lambda name: _step(bar, f"recording {name}"))
-        decode = d.decode_verdicts(decoders, machine)
-        clocks = v.clock_verdicts(machine)
-        schedules = v.schedule_ratios(clocks)
-        fitted = v.fit_corners(library) if fit else []
-    if as_json:
-        report = {"points": found, "ratios": pairs, "clocks": clocks, "schedules": schedules,
-                  "kernels": kernels, "beside": compared, "decode": decode, "fit": fitted,
-                  "substitutes": sorted(library.substitutes | decoders.substitutes)}  # fmt: skip
-        print_json("simulate-validation", report, version=_SCHEMA)
-        return
-    print_facts([*text.facts(found, pairs, clocks, schedules), *d.decode_facts(decode)])
-    made = [text.clocks_table(clocks), text.schedules_table(schedules),
-            text.points_table(found, library.substitutes), text.ratios_table(pairs),
-            text.kernels_table(kernels, shape), text.beside_table(compared),
-            text.bound_table(compared),
-            d.decode_table(decode, decoders.substitutes)]  # fmt: skip
-    for table in (*made, *([text.fit_table(fitted)] if fit else [])):
-        say()
-        print_table(table.title, table.columns, table.rows)
-
-
-def _step(bar: ProgressBar | None, what: str) -> None:
-    if bar is not None:
-        bar.say(what)
-    else:
-        say(what, err=True)
-
-
-def _machine(constants: tuple[str, ...]) -> Machine:
+def machine_of(constants: Sequence[str]) -> Machine:
+    """The cycle model's machine, some constants changed. ConfigError: no number, or no constant."""
     from mlagen.request import assignments
     from mlagen.timing import machine
 

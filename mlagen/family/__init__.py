@@ -8,7 +8,6 @@ from mlagen.family.base import Builder, Family
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.covering import Call, Covering, steady_tiles, tile_counts
 from mlagen.family.kinds import Chosen, Group, Kind, Sample, Size, Trial, Walk
-from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register, shipped
 from mlagen.family.workload import Workload, Workloads
@@ -22,7 +21,6 @@ __all__ = [
     "Family",
     "Group",
     "Kind",
-    "LadderCase",
     "MutantCall",
     "MutantInputs",
     "Sample",

@@ -9,7 +9,6 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.kinds import Kind
-from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
 
@@ -66,7 +65,3 @@ class Family:
         calls that reach all of the code, as the kind knows them. UnsupportedError: neither would
         show such a defect."""
         return None
-
-    def ladders(self) -> tuple[LadderCase, ...]:
-        """Kernels for the tables of `mlagen simulate --validate`."""
-        return ()

@@ -248,12 +248,14 @@ def _verdict(error: MlagenError) -> Verdict:
 
 def warm_up() -> None:
     """Load and compile what trials in the emulator need, before they are forked."""
-    from mlagen.cycle_jobs import ladder_cases
+    from mlagen.codegen import build
+    from mlagen.codegen.schedules import available, load
+    from mlagen.problem.fields import example_of
     from mlagen.tune import predicted
     from mlagen.verify import kind_of
 
-    usual = ladder_cases()[0]
-    artifact = build_artifact(usual.kernel, usual.fields, {})
+    usual = next(info for info in available() if info.target in MODELLED)
+    artifact = build(load(usual.name, usual.target), example_of(usual.problem_type))
     shape = kind_of(artifact).uneven
     predicted.verified(artifact, shape, seed=0, modes=("latest",))
     predicted.estimate(predicted.record(artifact, shape))

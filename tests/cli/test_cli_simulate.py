@@ -88,8 +88,6 @@ def test_the_constants_with_their_sources(mlagen) -> None:
         (("CODE", "--launch", "LAUNCH", "--workgroups", "300,0,0"), 2, "outside the grid"),
         (("CODE", "--launch", "LAUNCH", "--window", "0:9"), 2, "--timeline and --trace"),
         (("CODE", "--launch", "LAUNCH", "--timeline", "t.html", "--window", "9"), 2, "FIRST:LAST"),
-        (("--validate", "nowhere"), 5, "cannot be read"),
-        (("--fit",), 2, "go with --validate"),
         (("mha_prefill_v2", "--launch", "LAUNCH"), 2, "--launch is for a code object"),
     ],
 )

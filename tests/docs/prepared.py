@@ -308,11 +308,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "it takes some minutes; tests/audited runs a sample",
     (
         "timing.md",
-        "mlagen simulate --validate FOLDER --history HISTORY --fit",
+        "python benchmarks/cycle_model_errors.py FOLDER --history HISTORY --fit",
     ): "needs AITER's objects: tests/timing holds the page against it",
     (
         "best_schedules.md",
-        "mlagen simulate --validate FOLDER --history HISTORY --fit",
+        "python benchmarks/cycle_model_errors.py FOLDER --history HISTORY --fit",
     ): "needs AITER's objects",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gfx950_assembler import assemble
-
-from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
-from mlagen.timing.aiter_decode import DECODE, persistent_groups, split_count, split_groups
-from mlagen.timing.constants import machine
-from mlagen.timing.decode import DecodeKernel, Part, fetches, traffic
-from mlagen.timing.decode_points import POINTS
-from mlagen.timing.decode_validation import (
+from cycle_model.aiter_decode import DECODE, persistent_groups, split_count, split_groups
+from cycle_model.decode import DecodeKernel, Part, fetches, traffic
+from cycle_model.decode_points import POINTS
+from cycle_model.decode_validation import (
     DECODE_ERROR,
     LONG_CALL,
     SHARED_ERROR,
@@ -27,8 +22,13 @@ from mlagen.timing.decode_validation import (
     DecodeVerdict,
     decode_verdicts,
 )
+from cycle_model.validation import Score
+from gfx950_assembler import assemble
+
+from mlagen.binary import load_code_object
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
+from mlagen.timing.constants import machine
 from mlagen.timing.unit import memory_latency, memory_share, time_unit
-from mlagen.timing.validation import Score
 
 NEEDED = ("MLAGEN_AITER", "MLAGEN_AITER_HISTORY")
 objects = pytest.mark.skipif(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cycle_model.fluid import Phase, finish, level
 
 from mlagen.timing.constants import machine
-from mlagen.timing.fluid import Phase, finish, level
 
 ON = machine().changed(dispatch=0, cus=8)  # a compute unit an XCD
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cycle_model.clocks import CLOCKS
+from cycle_model.energies import Observed, fit_energies
 from gfx950_assembler import assemble
 from micro_kernels import POINTER, loop, recorded
 
 from mlagen.binary import load_code_object
 from mlagen.timing import Job, machine, simulate
 from mlagen.timing.activity import Activity, activity_of, format_of
-from mlagen.timing.clocks import CLOCKS
-from mlagen.timing.energies import Observed, fit_energies
 from mlagen.timing.fitted import NAMES
 from mlagen.timing.power import Rates, clock_of, watts
 from mlagen.timing.simulate import sustained, time_job

@@ -12,15 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from mlagen.cycle_jobs import ladder_cases, own_ladder
-from mlagen.timing import machine
-from mlagen.timing.activity import Activity
-from mlagen.timing.compare import RATIO_ERROR
-from mlagen.timing.corners import CLOCK_ERROR, LONG, MODEL_ERROR, SHORT_ERROR, corners
-from mlagen.timing.ladder import Beside, Growth, Ladder, Shape, beside
-from mlagen.timing.points import POINTS, Point
-from mlagen.timing.validation import (
+from cycle_model.ladder import Beside, Growth, Ladder, Shape, beside
+from cycle_model.own import KERNELS
+from cycle_model.points import POINTS, Point
+from cycle_model.validation import (
     Library,
     Ratio,
     Score,
@@ -32,7 +27,12 @@ from mlagen.timing.validation import (
     schedule_ratios,
     verdicts,
 )
-from mlagen.timing.validation_text import beside_table, bound_table
+from cycle_model.validation_text import beside_table, bound_table
+
+from mlagen.timing import machine
+from mlagen.timing.activity import Activity
+from mlagen.timing.compare import RATIO_ERROR
+from mlagen.timing.corners import CLOCK_ERROR, LONG, MODEL_ERROR, SHORT_ERROR, corners
 
 NEEDED = ("MLAGEN_AITER", "MLAGEN_AITER_HISTORY")
 objects = pytest.mark.skipif(
@@ -142,9 +142,9 @@ def test_the_least_of_a_comparison_is_over_the_corners_and_the_table() -> None:
 def test_ours_beside_aiters_are_as_the_page_tells() -> None:
     """By issue and under load, at the table's constants and the least over the corners."""
     shape, text = Shape("", 16, 64, 8192), PAGE.read_text()
-    first, *_, last = ladder_cases()
+    first, *_, last = KERNELS
     for own in (first, last):
-        pair = beside(own_ladder(own), library().ladder(own.beside), shape, machine())
+        pair = beside(own.ladder(), library().ladder(own.beside), shape, machine())
         least = min(pair.bound, *pair.bound_corners.values())
         cells = f"| {pair.bound:.3f} | {least:.3f} | {pair.gain:.3f} | {pair.low:.3f} to"
         assert f"| {own.name} | {own.beside} {cells}" in text

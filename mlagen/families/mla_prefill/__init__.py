@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mlagen.attention.prefill.family import PrefillFamily
 from mlagen.family import Builder
@@ -18,7 +17,6 @@ class MlaPrefill(PrefillFamily):
     """Prefill with K of 192 columns, 64 of them rotary, and V of 128."""
 
     name = "mla_prefill"
-    beside: ClassVar[Mapping[str, str]] = {"bf16": "hd192_hd128_bf16", "fp8_e4m3": "mla_pfl"}
 
     def kernel(
         self, artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None

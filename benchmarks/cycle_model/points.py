@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.timing.ladder import Shape
+from cycle_model.ladder import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from cycle_model.aiter_prefill import rows_of
+from cycle_model.decode import DecodeKernel, Part
 
 from mlagen.binary import CodeObject
 from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings, emulate
 from mlagen.emulator.streams import ExecutedStream
-from mlagen.timing.aiter import rows_of
-from mlagen.timing.decode import DecodeKernel, Part
 
 Array = npt.NDArray[Any]
 D_QK, D_V = 576, 512

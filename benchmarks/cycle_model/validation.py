@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from cycle_model.aiter_prefill import KERNELS, load, record
+from cycle_model.clocks import CLOCKS, ClockPoint
+from cycle_model.energies import Observed, fit_energies
+from cycle_model.ladder import Growth, Ladder
+from cycle_model.object_folder import ObjectFolder
+from cycle_model.points import POINTS, Point
 
-from mlagen.timing.aiter import KERNELS, load, record
-from mlagen.timing.clocks import CLOCKS, ClockPoint
 from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import Corner, corners
-from mlagen.timing.energies import Observed, fit_energies
-from mlagen.timing.ladder import Growth, Ladder
-from mlagen.timing.object_folder import ObjectFolder
-from mlagen.timing.points import POINTS, Point
 from mlagen.timing.power import Rates, clock_of
 
 _LENGTHS = (1024, 2048)  # tokens of the two runs

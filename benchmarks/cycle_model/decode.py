@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from cycle_model.fluid import Phase, finish
+from cycle_model.ladder import Growth, line, work_line
 
 from mlagen.binary import KernelCode
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.activity import Activity
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import LINE, SECTOR, access_costs
-from mlagen.timing.fluid import Phase, finish
-from mlagen.timing.ladder import Growth, line, work_line
 from mlagen.timing.power import Rates, clock_of
 from mlagen.timing.program import STORE, UNIT, VMEM, read_program
 from mlagen.timing.state import Ints

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mlagen.timing.aiter import load
-from mlagen.timing.aiter_decode import DECODE, decode_kernel
+from cycle_model.aiter_decode import DECODE, decode_kernel
+from cycle_model.aiter_prefill import load
+from cycle_model.decode import DecodeKernel, DecodeTime
+from cycle_model.decode_points import POINTS, DecodePoint
+from cycle_model.ladder import Growth
+from cycle_model.object_folder import ObjectFolder
+from cycle_model.validation import Score
+
 from mlagen.timing.constants import Machine
-from mlagen.timing.decode import DecodeKernel, DecodeTime
-from mlagen.timing.decode_points import POINTS, DecodePoint
-from mlagen.timing.ladder import Growth
-from mlagen.timing.object_folder import ObjectFolder
 from mlagen.timing.text import Table
-from mlagen.timing.validation import Score
 
 LONG_CALL: Final = 60.0  # us: shorter calls are start and end for the most part
 # Errors of the held-out calls without a doubt, from LONG_CALL on (docs/timing.md): mean and worst

@@ -1,6 +1,6 @@
 """How fast the cycle model is: wave-instructions a second on one core, and a variant's loop.
 
-    python benchmarks/timing.py [--aiter FOLDER] [--repeat 5] [--json]
+    python benchmarks/cycle_model_speed.py [--aiter FOLDER] [--repeat 5] [--json]
 
 Without `--aiter` the kernel is the first of mlagen's own ladders (MHA prefill, bf16); FOLDER holds
 `fmha_v3_fwd/` with AITER's objects, then it is theirs of the same shape. One workgroup of 256
@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cycle_model.ladder import Ladder
+from cycle_model.own import KERNELS
+
 from mlagen.timing import Job, machine, simulate
-from mlagen.timing.ladder import Ladder
 from mlagen.timing.unit import time_unit
 
 SCHEMA = "mlagen.benchmark.timing/1"
@@ -27,10 +29,8 @@ SCHEMA = "mlagen.benchmark.timing/1"
 def ladder(folder: str | None) -> Ladder:
     """The kernel at two lengths."""
     if folder is None:
-        from mlagen.cycle_jobs import ladder_cases, own_ladder
-
-        return own_ladder(ladder_cases()[0])
-    from mlagen.timing.validation import Library
+        return KERNELS[0].ladder()
+    from cycle_model.validation import Library
 
     return Library(folder).ladder("hd128_bf16")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mlagen.timing.aiter_decode import (
+from cycle_model.aiter_decode import (
     D_QK,
     D_V,
     DECODE,
@@ -24,8 +24,9 @@ from mlagen.timing.aiter_decode import (
     split_count,
     split_groups,
 )
+from cycle_model.decode import Part
+
 from mlagen.timing.constants import Machine
-from mlagen.timing.decode import Part
 
 _SPLITS: Final = 32  # most of a sequence, in the test of persistent kernels
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlagen.timing.corners import LONG, Corner
-from mlagen.timing.fitted import NAMES
-from mlagen.timing.ladder import Beside, KernelRow, Shape
-from mlagen.timing.text import Table
-from mlagen.timing.validation import (
+from cycle_model.ladder import Beside, KernelRow, Shape
+from cycle_model.validation import (
     ClockVerdict,
     Ratio,
     ScheduleRatio,
@@ -16,6 +13,10 @@ from mlagen.timing.validation import (
     Verdict,
     rank_violations,
 )
+
+from mlagen.timing.corners import LONG, Corner
+from mlagen.timing.fitted import NAMES
+from mlagen.timing.text import Table
 
 
 def facts(
