@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 
 

@@ -29,7 +29,7 @@ no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile 
 early is proved.
 """
 
-from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.dsl import each_item, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
@@ -108,9 +108,9 @@ def seesaw(k, s):
         with prologue(feeder):
             d.setup(feeder)
         for i in tiles(feeder, step=2):
-            d.convert(d.left, i)
-            d.load_scales(i)
-            d.convert(d.right, i + 1)
-            d.load_scales(i + 1)
-            d.convert(d.right, i)
-            d.convert(d.left, i + 1)
+            d.rows.convert(d.left, i)
+            d.rows.load_scales(i)
+            d.rows.convert(d.right, i + 1)
+            d.rows.load_scales(i + 1)
+            d.rows.convert(d.right, i)
+            d.rows.convert(d.left, i + 1)

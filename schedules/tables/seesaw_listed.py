@@ -11,7 +11,7 @@ them at a time, and stores them in both blocks.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.dsl import each_item, prologue, schedule, tiles
 from mlagen.schedules.tables.seesaw_halves import halves
 
@@ -81,36 +81,36 @@ def seesaw_listed(
             d.next_item(i + 2, feeder)
             d.next_keys(i + 2, feeder)
             d.next_tiles(i + 2, feeder)
-            d.find_rows(i + 2)
-            d.find_rows(i + 3)
-            d.gather(d.left, i + 2)
-            d.gather(d.right, i + 3)
-            d.gather(d.right, i + 2)
-            d.gather(d.left, i + 3)
-            d.look_up(i + 2)
-            d.look_up(i + 3)
+            d.rows.find_rows(i + 2)
+            d.rows.find_rows(i + 3)
+            d.rows.gather(d.left, i + 2)
+            d.rows.gather(d.right, i + 3)
+            d.rows.gather(d.right, i + 2)
+            d.rows.gather(d.left, i + 3)
+            d.rows.look_up(i + 2)
+            d.rows.look_up(i + 3)
     elif boxes == 4:  # a whole tile is on its way
         for i in tiles(feeder, step=2):
-            d.measure(i)
-            d.feed(d.left, i, 0)
-            d.publish(i)
-            d.fetch(d.last, i, 0)
-            d.find_rows(i + 1)
-            d.look_up(i + 2)
-            d.fetch(d.last, i + 1, 1)
-            d.feed(d.middle, i, 2)
-            d.feed(d.last, i, 0)
-            d.measure(i + 1)
-            d.feed(d.last, i + 1, 1)
-            d.fetch(d.middle, i + 1, 2)
-            d.fetch(d.left, i + 1, 0)
-            d.feed(d.middle, i + 1, 2)
-            d.publish(i + 1)
-            d.feed(d.left, i + 1, 0)
-            d.find_rows(i + 2)
-            d.look_up(i + 3)
-            d.fetch(d.left, i + 2, 0)
-            d.fetch(d.middle, i + 2, 2)
+            d.rows.measure(i)
+            d.rows.feed(d.left, i, 0)
+            d.rows.publish(i)
+            d.rows.fetch(d.rows.last, i, 0)
+            d.rows.find_rows(i + 1)
+            d.rows.look_up(i + 2)
+            d.rows.fetch(d.rows.last, i + 1, 1)
+            d.rows.feed(d.rows.middle, i, 2)
+            d.rows.feed(d.rows.last, i, 0)
+            d.rows.measure(i + 1)
+            d.rows.feed(d.rows.last, i + 1, 1)
+            d.rows.fetch(d.rows.middle, i + 1, 2)
+            d.rows.fetch(d.left, i + 1, 0)
+            d.rows.feed(d.rows.middle, i + 1, 2)
+            d.rows.publish(i + 1)
+            d.rows.feed(d.left, i + 1, 0)
+            d.rows.find_rows(i + 2)
+            d.rows.look_up(i + 3)
+            d.rows.fetch(d.left, i + 2, 0)
+            d.rows.fetch(d.rows.middle, i + 2, 2)
     else:
         for i in tiles(feeder, step=2):
             order = (d.left, i), (d.right, i), (d.right, i + 1), (d.left, i + 1)
@@ -122,15 +122,15 @@ def seesaw_listed(
                 group = range(at, at + together)
                 for n in group:
                     if pieces[n] in first:
-                        d.measure(pieces[n][1])
-                    d.feed(*pieces[n], n % 2)
+                        d.rows.measure(pieces[n][1])
+                    d.rows.feed(*pieces[n], n % 2)
                     if pieces[n] in first:
-                        d.publish(pieces[n][1])
+                        d.rows.publish(pieces[n][1])
                         if not shared:
-                            d.look_up(pieces[n][1] + 1)
+                            d.rows.look_up(pieces[n][1] + 1)
                 for n in group:
                     if ahead[n] in (*first, ((d.left[0],), i + 2)):
-                        d.find_rows(ahead[n][1])
+                        d.rows.find_rows(ahead[n][1])
                         if shared:
-                            d.look_up(ahead[n][1] + 1)
-                    d.fetch(*ahead[n], n % 2)
+                            d.rows.look_up(ahead[n][1] + 1)
+                    d.rows.fetch(*ahead[n], n % 2)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.codegen.schedules import load
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig

@@ -153,12 +153,12 @@ EDITS = [
      r"data-flow.*pv\(i\) .* takes 'cache 0\[0\]' of copy\(cache 0, i\+2\) .* must be that of "
      "zero_tail"),
     (DECODE, "", [("d.zero_tail(i + 1, right)", "d.zero_tail(i - 1, right)")], "before zero_tail"),
-    (DECODE, "", [("        d.hold_queries(i + 3)\n", ""), (
+    (DECODE, "", [("        d.queries.hold(i + 3)\n", ""), (
         row("qk(i + 3, d.left, first=False)"),
-        row("qk(i + 3, d.left, first=False)") + row("hold_queries(i + 3)"))],
+        row("qk(i + 3, d.left, first=False)") + row("queries.hold(i + 3)"))],
      r"data-flow.*qk\(i\+3\) of role right .* takes %qr0 .* must be that of hold_queries"),
-    (DECODE, "", [("        d.store_sum(d.sum_left)\n        d.finish(d.sum_right, left)\n",
-                   "        d.finish(d.sum_right, left)\n        d.store_sum(d.sum_left)\n")],
+    (DECODE, "", [("        d.output.store_sum(left)\n        d.output.finish(left)\n",
+                   "        d.output.finish(left)\n        d.output.store_sum(left)\n")],
      r"data-flow.*finish of role left takes %l0 .* must be that of store_sum .*First at N = 0"),
     # Items of a persistent block.
     (DECODE, "persistent", [("            d.begin(role)\n", "")],
@@ -168,9 +168,9 @@ EDITS = [
         row("next_tiles(i + 2, right)") + row("next_keys(i + 2, right)"))],
      r"data-flow.*next_tiles\(i\+2\) of role right takes .* must be that of next_keys"),
     # The feeder of an e4m3 cache.
-    (DECODE, "e4m3", [("            d.convert(d.right, i)\n", "")],
+    (DECODE, "e4m3", [("            d.rows.convert(d.right, i)\n", "")],
      r"not-done.*'read_e4m3 raw 4' of role feeder"),
-    (DECODE, "e4m3", [("d.convert(d.right, i + 1)", "d.convert(d.right, i)")],
+    (DECODE, "e4m3", [("d.rows.convert(d.right, i + 1)", "d.rows.convert(d.right, i)")],
      r"done-twice.*copy\(cache 4, i\) of role feeder is there already"),
     # The merge, and a kernel that is not attention.
     (MERGE, "", [("        m.add(i)\n", ""), ("  # for the next pass", "\n        m.add(i)  #")],

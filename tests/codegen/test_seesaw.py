@@ -156,7 +156,7 @@ def written(body, *, boxes=4):
                 copy(columns, i + 1)
             body(d, i)
         with epilogue(left):
-            d.store_sum(d.sum_left)
+            d.output.store_sum(left)
         for i in tiles(right, step=2):
             for columns in d.right:
                 copy(columns, i)

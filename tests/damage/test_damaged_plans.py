@@ -12,7 +12,7 @@ import pytest
 from damaged import HOW, Damaging, cycled
 from sparse_calls import artifact
 
-from mlagen.attention.latent.sm_90a import seesaw
+from mlagen.attention.latent.sm_90a.seesaw import output
 from mlagen.family import family_of
 from mlagen.request import build_artifact
 
@@ -101,7 +101,7 @@ def all_of(table: str, column: int, made: Any, shape: dict[str, Any]) -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that never comes is asked for a few times, and not for a second."""
-    monkeypatch.setattr(seesaw, "MOST_ASKS", 50)
+    monkeypatch.setattr(output, "MOST_ASKS", 50)
 
 
 @pytest.mark.parametrize("column", ITEM)

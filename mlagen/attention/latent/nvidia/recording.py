@@ -57,5 +57,5 @@ class Recording:
         context = {**self.context, **{name: more[name] for name in more.keys() - own.keys()}}
         return Operation(
             template=f"{template}.ptx.j2", tile=tile,
-            context=lambda at: {**context, "first": at.first}, **own,
+            context=lambda at: {"first": at.first, **context}, **own,
         )  # fmt: skip

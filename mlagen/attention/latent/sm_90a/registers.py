@@ -15,6 +15,10 @@ from mlagen.targets.nvidia.dsl import PipelineSpace
 SLOTS = 2  # the even and the odd tile
 RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together
 FLOAT = 4  # bytes
+# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
+# the rows, the distance to the next 64 columns is added.
+COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 SEEN_FROM = ("seen_from", ".b32", "first key that some new token of the sequence sees")
 
 

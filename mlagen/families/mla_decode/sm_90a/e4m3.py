@@ -33,8 +33,7 @@ from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.attention.latent.sm_90a.parts import parts_over
-from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, registers
-from mlagen.attention.latent.sm_90a.seesaw import ROW_MAJOR
+from mlagen.attention.latent.sm_90a.registers import FLOAT, ROW_MAJOR, SLOTS, registers
 from mlagen.attention.latent.sm_90a.swap_ab.products import P_BITS, P_BYTES, maxima
 from mlagen.dsl import (
     Access,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
-from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
+from mlagen.attention.latent.sm_90a.seesaw.pages import Paged
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -50,9 +52,9 @@ def mla_decode(
     form = Form(
         signature(k, threads, persistent=knobs.persistent),
         SYMBOL,
-        templates={"finish": "output/seesaw.ptx.j2"},
+        templates={"finish": "output/seesaw"},
         registers=(ITEM, *(NEXT if knobs.persistent else ())),
         item_bytes=ITEM_BYTES,
         arrivals=ARRIVALS,
     )
-    return Seesaw(k, s, left, right, feeder, knobs, form)
+    return Seesaw(Kernel(k, s, left, right, feeder, knobs, form), Paged)

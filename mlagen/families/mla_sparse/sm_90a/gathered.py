@@ -16,9 +16,9 @@ import itertools
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.sm_90a.grained import SCALE_BITS
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.sm_90a.seesaw import QUERY_LOADS
+from mlagen.attention.latent.sm_90a.seesaw.grains import SCALE_BITS
+from mlagen.attention.latent.sm_90a.seesaw.queries import TOGETHER
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
 from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import Weights
@@ -169,7 +169,7 @@ class Grained:
         }  # fmt: skip
         queries.more = {
             "groups": 1, "tiles_": queries.tiles, "pipelines": (queries.pipeline,),
-            "together": QUERY_LOADS, "row_threads": kernel.math.threads // kernel.rows,
+            "together": TOGETHER, "row_threads": kernel.math.threads // kernel.rows,
             "f16_tiles": stored.boxes,
         }  # fmt: skip
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
-from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
-from mlagen.attention.latent.sm_90a.grained import OWN_TEMPLATES as OF_GRAINS
-from mlagen.attention.latent.sm_90a.grained import Grained
-from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.fed import Fed, Rounded
+from mlagen.attention.latent.sm_90a.seesaw.gathered import Gathered
+from mlagen.attention.latent.sm_90a.seesaw.grains import OWN_TEMPLATES as OF_GRAINS
+from mlagen.attention.latent.sm_90a.seesaw.grains import Grains
+from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
@@ -36,22 +39,22 @@ NEXT = (
 
 def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
     files = {**{name: name for name in names}, **others}
-    return {name: f"mla_sparse/{folder}/{file}.ptx.j2" for name, file in files.items()}
+    return {name: f"mla_sparse/{folder}/{file}" for name, file in files.items()}
 
 
 BY_QUERIES = _templates(
     "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
     "load_list", "row_maximum", "find_rows", "fetch_rows", next_page="look_up",
-) | {"finish": "output/listed_seesaw.ptx.j2"}  # fmt: skip
+) | {"finish": "output/listed_seesaw"}  # fmt: skip
 FOUND = (
     OwnRegisters("src", "src", ".b64", "where this thread's rows of the next two tiles lie", 8),
     OwnRegisters("there", "there", ".b32", "which of them are rows, a bit each", 2),
 )
 BY_FEEDER = {
     **_templates("queries_as_rows", "setup", "row_maximum"),
-    "finish": "output/listed_seesaw.ptx.j2",
+    "finish": "output/listed_seesaw",
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
-    **{name: f"grained/{name}.ptx.j2" for name in OF_GRAINS},
+    **{name: f"grained/{name}" for name in OF_GRAINS},
 }
 
 
@@ -162,10 +165,9 @@ def _seesaw(
     knobs: SeesawKnobs,
     form: Form,
 ) -> Seesaw:
-    if form.stored:
-        kind = Grained if knobs.grained else FedSeesaw
-        return kind(_listed(k), s, left, right, feeder, knobs, form)
-    return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
+    kernel = Kernel(_listed(k), s, left, right, feeder, knobs, form)
+    fed = partial(Fed, numbers=Grains if knobs.grained else Rounded)
+    return Seesaw(kernel, fed if form.stored else Gathered)
 
 
 def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:

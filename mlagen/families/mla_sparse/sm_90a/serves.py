@@ -11,7 +11,7 @@ from typing import Any
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import Order, keys_in_registers
-from mlagen.attention.latent.sm_90a.grained import has_grains
+from mlagen.attention.latent.sm_90a.seesaw.grains import has_grains
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import MOST_ROWS, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.scales import has_scaled_sums
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form

@@ -8,15 +8,12 @@ from mlagen.attention.latent.nvidia.recording import Recording
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem, item_rows
-from mlagen.attention.latent.sm_90a.registers import FLOAT
+from mlagen.attention.latent.sm_90a.registers import COLUMN_MAJOR, FLOAT, ROW_MAJOR
 from mlagen.dsl import exactly
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import TmaTile, WarpRole
 
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
-# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
-COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
-ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 
 
 def rows_in_eights(k: LatentProblem) -> int:
