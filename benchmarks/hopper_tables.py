@@ -21,6 +21,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from hopper_arithmetic.packing import packed, rough, unpacked  # noqa: E402
+
 from mlagen.emulator.ptx.arithmetic.multifunction import (  # noqa: E402
     DATA,
     FRACTION,
@@ -29,7 +31,6 @@ from mlagen.emulator.ptx.arithmetic.multifunction import (  # noqa: E402
     TANH_FIRST,
     squared,
 )  # fmt: skip
-from mlagen.emulator.ptx.arithmetic.packing import packed, rough, unpacked  # noqa: E402
 
 KEPT = ROOT / "tests" / "emulator_ptx" / "data" / "words.npz"
 TURN = np.float32(0.15915493667125702)

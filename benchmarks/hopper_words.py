@@ -4,9 +4,9 @@
 
 Needs a Hopper GPU, cuda-bindings and a ptxas; takes about a minute. It writes into the folder OUT
 at most 8 files of at most 15 MiB: `report.json`, and `words_N.npz`, whose arrays are bytes packed
-with bz2 (`unpacked` of `mlagen.emulator.ptx.arithmetic.packing` reads them).
+with bz2 (`unpacked` of `hopper_arithmetic.packing` reads them).
 
-Tensor core: for each set of inputs of `mlagen.emulator.ptx.arithmetic.words` and each instruction,
+Tensor core: for each set of inputs of `hopper_arithmetic.inputs` and each instruction,
 the outputs of the first tiles and a sha256 for every 128 tiles. wgmma reads A from registers and
 from shared memory, which must agree. Approximate functions: a digest of each 2^16 inputs out of all
 2^32, a sample of 2^16, and each output of the ranges that make up the function.
@@ -33,8 +33,9 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mlagen.emulator.ptx.arithmetic.packing import packed, smooth  # noqa: E402
-from mlagen.emulator.ptx.arithmetic.words import INPUT_SETS, InputSet, drawn  # noqa: E402
+from hopper_arithmetic.inputs import INPUT_SETS, InputSet, drawn  # noqa: E402
+from hopper_arithmetic.packing import packed, smooth  # noqa: E402
+
 from mlagen.launch.cuda_driver import CudaDriver  # noqa: E402
 from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas  # noqa: E402
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from mlagen.emulator.ptx.arithmetic.packing import unpacked
+from hopper_arithmetic.packing import unpacked
 
 PATH = Path(__file__).parent / "data" / "words.npz"
 

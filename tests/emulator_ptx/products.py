@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hopper_arithmetic.inputs import InputSet
 from running import kernel, run
-
-from mlagen.emulator.ptx.arithmetic.words import InputSet
 
 WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 

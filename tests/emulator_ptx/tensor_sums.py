@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hopper_arithmetic.inputs import InputSet
 from running import kernel, run
 from tensor_products import descriptor, word
-
-from mlagen.emulator.ptx.arithmetic.words import InputSet
 
 FIELDS = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5,
           "u8": 0, "s8": 1}  # fmt: skip

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hopper_arithmetic.inputs import drawn, mixed
+from hopper_arithmetic.promises import bounds_of
 from kept_words import arrays, names
 
 from mlagen.emulator.ptx.arithmetic import multifunction
 from mlagen.emulator.ptx.arithmetic.approx import FUNCTIONS, approx, divided
-from mlagen.emulator.ptx.arithmetic.bounds import bounds_of
-from mlagen.emulator.ptx.arithmetic.words import drawn, mixed
 from mlagen.errors import ConfigError
 
 SAMPLES, OTHERS = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hopper_arithmetic.inputs import FAMILIES, INPUT_SETS, InputSet
 from kept_words import arrays, names
 
 from mlagen.emulator.ptx.arithmetic.dot import Rule, dot, dot_integer, rule_of
-from mlagen.emulator.ptx.arithmetic.words import FAMILIES, INPUT_SETS, InputSet
 from mlagen.errors import ConfigError
 
 SETS = {kinds.name: kinds for kinds in INPUT_SETS}

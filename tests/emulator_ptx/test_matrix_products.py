@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hopper_arithmetic.inputs import INPUT_SETS, InputSet
 from kept_words import arrays, names
 from products import mma, results, wgmma
 from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.dot import dot, dot_integer, rule_of
-from mlagen.emulator.ptx.arithmetic.words import INPUT_SETS, InputSet
 from mlagen.errors import UnsupportedError
 
 SETS = {kinds.name: kinds for kinds in INPUT_SETS}

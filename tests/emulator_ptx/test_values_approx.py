@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hopper_arithmetic.inputs import drawn
 from kept_words import arrays, names
 from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.approx import FUNCTIONS, approx, divided
-from mlagen.emulator.ptx.arithmetic.words import drawn
 from mlagen.errors import UnsupportedError
 
 DRAWS = 1 << 14

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from hopper_arithmetic.inputs import InputSet
 from products import wgmma
 from running import kernel, run
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.arithmetic.words import InputSet
 from mlagen.emulator.ptx.order.meeting import MEET
 from mlagen.names import cut, short_name
 

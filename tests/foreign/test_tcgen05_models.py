@@ -14,11 +14,11 @@ import pytest
 from tcgen05_models import MmaSim, RawWindow
 
 sys.path.append(str(Path(__file__).parent.parent / "emulator_ptx"))
+from hopper_arithmetic.inputs import InputSet
 from tensor_sums import sums
 
 from mlagen.emulator.ptx.arithmetic.dot import dot, rule_of, split
 from mlagen.emulator.ptx.arithmetic.formats import FORMATS
-from mlagen.emulator.ptx.arithmetic.words import InputSet
 
 DOTS = int(os.environ.get("MLAGEN_TCGEN05_DOTS", "8192"))
 TILES = 256  # compared at a time
