@@ -17,7 +17,7 @@ from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
 from mlagen.request import build_artifact
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
-# Formats that no kernel of a target takes yet. The list only shrinks.
+# Formats that kernels of a target do not take with all numbers of heads yet. The list only shrinks.
 LACKING = {"sm90": ("v41",)}
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 

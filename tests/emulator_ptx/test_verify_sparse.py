@@ -160,10 +160,31 @@ def test_two_blocks_of_a_query(fields, heads, splits, cluster):
     )  # fmt: skip
 
 
+POWERS = [
+    ("prefill", {}),
+    ("decode", {"q_len": 3, "causal": True}),
+    ("decode", {"q_len": 2, "extra": True}),
+    ("decode", {"q_len": 4, "shared_list": True, "extra": True, "causal": True}),
+]
+
+
+@pytest.mark.parametrize("heads", [1, 8, 16, 20, 24, 32])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize(("which", "more"), POWERS, ids=str)
+def test_rows_with_exponents_in_them(which, more, dtype, heads):
+    fields = {"d_qk": 512, "rows": "v41", "dtype": dtype, **more}
+    if which == "prefill":
+        artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(heads, **fields))
+        passed(artifact, rows=5, topk=150, lengths=(150, 3, 150, 0, 64), page_size=16, room=16)
+        return
+    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(heads, **fields))
+    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if more.get("extra") else {}
+    passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=3, page_size=8, **shape)
+
+
 @pytest.mark.parametrize("which", ["prefill", "decode"])
-@pytest.mark.parametrize("heads", [8, 40])
-def test_rows_with_exponents_in_them_are_refused_by_name(which, heads):
+def test_rows_with_exponents_in_them_are_refused_by_name_with_many_heads(which):
     kind = MlaSparsePrefillConfig if which == "prefill" else MlaSparseDecodeConfig
-    with pytest.raises(UnsupportedError, match="rows=v41 on sm_90a") as refused:
-        build(f"mla_sparse_{which}_sm90", kind(heads, rows="v41", d_qk=512))
-    assert all(word in str(refused.value) for word in ("sm_100a", "gfx950", "e4m3_block32"))
+    with pytest.raises(UnsupportedError, match="rows=v41 with num_heads=40") as refused:
+        build(f"mla_sparse_{which}_sm90", kind(40, rows="v41", d_qk=512))
+    assert all(word in str(refused.value) for word in ("sm_100a", "gfx950", "32 heads"))

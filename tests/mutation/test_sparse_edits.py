@@ -74,6 +74,24 @@ GRAINED = {
         r"sub\.u32 %most, %most, 0x07800000;", "sub.u32 %most, %most, 0x07000000;", WRONG
     ),
 }  # fmt: skip
+# Exponents in the row, four a word, two of 64 columns.
+POWERS = {
+    "exponents of an area's first columns": (
+        r"mad\.lo\.u32 %u, %u, 0x800, (0x.444);", r"mov.u32 %u, \1;", WRONG
+    ),
+    "two areas with the exponents of the first": (
+        r"(mad\.lo\.u32 %u, %u, 0x800,) 0x2444;", r"\1 0x0444;", WRONG
+    ),
+    "exponents of half as many": (r"shr\.u32 %t, %t, 1;", "", WRONG),
+    "exponents that are not loaded": (
+        r"@%\w+ ld\.global\S* (%scale\d|%by\d+), .*;", "", WRONG
+    ),
+}  # fmt: skip
+OF_ANOTHER_LANE = {
+    "the exponents of another lane": (
+        r"add\.u32 %t, %t, 3;(\s+shfl\.sync\.idx\.b32 %by)", r"add.u32 %t, %t, 2;\1", WRONG
+    ),
+}  # fmt: skip
 FETCHED = {"rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive.*;", "", FINDING)}
 
 
@@ -85,6 +103,12 @@ KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "decode, grains": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(20, rows="v32"), {}),
     "decode, fed grains": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(40, rows="v32"), {}),
+    "decode, powers": (
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, d_qk=512, rows="v41"), {}
+    ),
+    "decode, powers in SMEM": (
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(20, d_qk=512, rows="v41"), {}
+    ),
 }  # fmt: skip
 
 
@@ -105,6 +129,11 @@ EDITS = [
 EDITS += [
     pytest.param(name, *edit, id=f"{name}: {what}")
     for name in ("decode, grains", "decode, fed grains") for what, edit in GRAINED.items()
+]  # fmt: skip
+EDITS += [
+    pytest.param(name, *edit, id=f"{name}: {what}")
+    for name in ("decode, powers", "decode, powers in SMEM")
+    for what, edit in {**POWERS, **OF_ANOTHER_LANE}.items()
 ]  # fmt: skip
 
 

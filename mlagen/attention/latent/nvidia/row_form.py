@@ -8,6 +8,7 @@ from typing import Literal
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 
 LANES = 4  # threads that read 64 columns of a row together, 16 bytes each
+WORD = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,8 @@ class RowForm:
     `scales`: "none", or one for all (the host's numbers have it); "key": one a row, which
     multiplies S and P; "blocks": one for each `block` columns of e4m3, which multiplies them before
     they are rounded to bf16. They are fp32, in a tensor of their own, or in the row at byte
-    `scales_at`. With `paged_exponents` they are ue8m0 behind all rows of a page, so many bytes a
-    row; with `powers_at` ue8m0 in the row at that byte.
+    `scales_at`, where with `powers` they are ue8m0, four a word. With `paged_exponents` they are
+    ue8m0 behind all rows of a page, so many bytes a row.
     """
 
     latent: int
@@ -28,7 +29,7 @@ class RowForm:
     block: int = 0
     scales_at: int | None = None
     paged_exponents: int = 0
-    powers_at: int | None = None
+    powers: bool = False
 
     @property
     def boxes(self) -> int:
@@ -61,4 +62,4 @@ class RowForm:
     @property
     def held_scales(self) -> int:
         """Registers that a thread holds a row's scales in: four threads share them."""
-        return -(-self.blocks // LANES)
+        return -(-self.blocks // (LANES * (WORD if self.powers else 1)))

@@ -37,6 +37,6 @@ def scales_of(form: RowForm) -> Scales:
     """Where a row's scales of columns lie."""
     if form.scales != "blocks":
         return NONE
-    if form.powers_at is not None:
+    if form.powers:
         return EXPONENTS
     return PAGED_EXPONENTS if form.paged_exponents else FLOATS

@@ -16,7 +16,7 @@ ROW_FORMS = {
     "e4m3_block128": RowForm(576, scales="blocks", block=128),
     "v32": RowForm(512, rope=64, rope_at=528, scales="blocks", block=128, scales_at=512),
     "model1": RowForm(448, rope=64, rope_at=448, scales="blocks", block=64, paged_exponents=8),
-    "v41": RowForm(512, scales="blocks", block=32, powers_at=512),
+    "v41": RowForm(512, scales="blocks", block=32, scales_at=512, powers=True),
     "rope_aware": RowForm(512, rope=64, rope_at=512, scales="key"),
 }
 

@@ -16,6 +16,7 @@ import itertools
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.sm_90a.column_scales import scales_template
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.attention.latent.sm_90a.seesaw.grains import SCALE_BITS
 from mlagen.attention.latent.sm_90a.seesaw.queries import TOGETHER
@@ -94,7 +95,9 @@ class Dequantized:
         self.looks_ahead, key = stored.scales != "key", stored.scales == "key"
         sizes = [n * stored.words for n in range(1, len(self.groups) + 1)]
         self.raw = kernel.s.names("raw", exactly("registers", sizes, "numbers of rows"))
-        kernel.context |= {"stored": stored, "key_scales": key}
+        kernel.context |= {
+            "stored": stored, "key_scales": key, "scales": scales_template(stored)
+        }  # fmt: skip
         if key:
             kernel.names(("sigma", ".f32", 2, "scales of this thread's two keys"))
         elif stored.scales == "blocks":

@@ -165,6 +165,12 @@ def _seesaw(
     knobs: SeesawKnobs,
     form: Form,
 ) -> Seesaw:
+    if form.stored and form.stored.powers:
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads} on sm_90a: a feeder reads scales that are "
+            "exponents only from behind the rows of a page",
+            hint=f"up to 32 heads, variant=swap_ab; sm_100a and gfx950 take rows={k.rows} with any",
+        )
     kernel = Kernel(_listed(k), s, left, right, feeder, knobs, form)
     fed = partial(Fed, numbers=Grains if knobs.grained else Rounded)
     return Seesaw(kernel, fed if form.stored else Gathered)
@@ -198,15 +204,7 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
 
 
 def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    """UnsupportedError for products that there are none of, and for rows."""
-    form = row_form(k)
-    if form and form.powers_at is not None:
-        raise UnsupportedError(
-            f"rows={k.rows} on sm_90a: its kernels read scales that are exponents only from behind "
-            "the rows of a page",
-            hint=f"sm_100a and gfx950 take rows={k.rows}; rows=e4m3_block{form.block} here has a "
-            "scale for so many columns in fp32, beside the cache",
-        )
+    """UnsupportedError for products that there are none of."""
     if k.compute == "fp8":
         raise UnsupportedError(
             "compute=fp8 on sm_90a: wgmma wants e4m3 values key after key, and rows of the cache "

@@ -30,8 +30,9 @@ def query_rows(k: LatentProblem, stored: RowForm | None) -> int:
     """Rows of Q that a block of one query multiplies: heads, in eights. `stored`: the form of
     quantised rows."""
     rows = -(-k.num_heads // 8) * 8
-    # ptxas 13.0 spills with 24, where scales lie in the rows, and does not with 32.
-    return 32 if rows == 24 and stored and stored.scales_at is not None else rows
+    # ptxas 13.0 spills with 24, where fp32 scales lie in the rows, and does not with 32.
+    in_rows = stored and stored.scales_at is not None and not stored.powers
+    return 32 if rows == 24 and in_rows else rows
 
 
 @dataclass

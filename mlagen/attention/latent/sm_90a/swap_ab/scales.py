@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.sm_90a.column_scales import scales_template
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import WARPS, Weights
@@ -49,7 +50,10 @@ class ScaledNumbers:
     def __init__(self, kernel: Kernel, stored: RowForm) -> None:
         self.kernel, key = kernel, stored.scales == "key"
         self.weights = Weights(2 * TILE, context={"values_of": "bf16"})
-        kernel.context |= {"parts_a_weight": kernel.k.d_v // COLUMNS, "key_scales": key}
+        kernel.context |= {
+            "parts_a_weight": kernel.k.d_v // COLUMNS, "key_scales": key,
+            "scales": scales_template(stored),
+        }  # fmt: skip
         if key:
             kernel.names(
                 ("sigma", ".f32", OWN_KEYS, "scales of this thread's two keys"),
