@@ -11,15 +11,49 @@ from functools import partial
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.mla_decode.sm_90a.paged import Paged
 from mlagen.schedules.tables.seesaw import seesaw
 from mlagen.schedules.tables.seesaw_qkv_fp8 import seesaw_qkv_fp8
 from mlagen.schedules.tables.swap_ab import swap_ab
 from mlagen.schedules.tables.swap_ab_split_roles import swap_ab_split_roles
+
+
+def seesaw_knobs(k, s):
+    """Seesaw's. An e4m3 cache, single rows and small pages leave some of them one choice."""
+    converted, boxed = k.cache_dtype != "bf16", k.page_size > 1
+    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
+                          comment="blocks take one work item after another (all bf16)")  # fmt: skip
+    # A thread looks up several small pages a tile: more items or tokens leave it no registers.
+    few = converted or (k.page_size < 64 and (persistent or k.q_len > 1))
+    boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
+                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    held = s.choice("held", *((1,) if few else (2, 1)),
+                    comment="tiles of 64 columns of Q in registers")  # fmt: skip
+    refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
+                      comment="before the left one stores its P, or after it")  # fmt: skip
+    ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
+                     comment="passes ahead that tiles are prefetched to L2")  # fmt: skip
+    evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
+                     comment="how soon L2 evicts the cache's rows")  # fmt: skip
+    feeders, registers = 0, (256, 256, 0)
+    if converted:
+        # Four warpgroups start with 128 registers a thread, in which ptxas would spill these.
+        tight = k.rope_aware and (k.dtype != "bf16" or (k.window > 0 and k.q_len > 1))
+        roomy = refill == "early" and k.page_size % 64 == 0 and not tight
+        feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
+                           comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
+        # What ptxas makes do with.
+        single = k.page_size == 1 and not k.rope_aware
+        one = (232, 224, 48) if single else (232, 232, 40)
+        registers = (224, 224, 32) if feeders == 2 else one
+    return SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders), registers
+
 
 by_keys = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
 by_queries = partial(Facts, rows=BLOCK_ROWS)
@@ -56,7 +90,8 @@ VARIANTS = (
         serves=lambda k: k.compute == "fp8",
     ),
     Variant(
-        "seesaw", "any number of query rows, products of bf16", table=seesaw,
+        "seesaw", "any number of query rows, products of bf16",
+        table=lambda k, s: seesaw(k, s, seesaw_knobs, mla_decode),
         facts=lambda k, knobs: by_queries(SEESAW, items="several", combine="fix_up")
         if knobs["persistent"] else by_queries(SEESAW),
         serves=lambda k: k.compute != "fp8",

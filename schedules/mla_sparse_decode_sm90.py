@@ -2,8 +2,10 @@
 
 A block has a token's heads, or 64 of them, and a split of its keys: those of a first cache, then
 those of a second one. Up to 32 heads take swap-AB: keys are the rows of products, heads their
-columns. More take the table `seesaw_listed`.
+columns. More take the table `seesaw`.
 """
+
+from functools import partial
 
 from mlagen.attention.latent.order import (
     KEYS_AS_ROWS,
@@ -11,6 +13,7 @@ from mlagen.attention.latent.order import (
     SEESAW,
     SEESAW_OF_GRAINS,
 )
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.sm_90a import serves
@@ -20,12 +23,43 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     row_form,
 )
 from mlagen.families.mla_sparse.sm_90a.serves import facts, in_order_of_registers
-from mlagen.schedules.tables.seesaw_listed import seesaw_listed
+from mlagen.schedules.tables.seesaw import seesaw
 from mlagen.schedules.tables.swap_ab_gathered import swap_ab_gathered
 from mlagen.schedules.tables.swap_ab_k_in_registers import swap_ab_k_in_registers
 
 
-def seesaw(k, s, grained=False):
+def seesaw_knobs(k, s, persistent=False, grained=False, narrow=False, apart=False):
+    """Seesaw's over listed rows. `persistent`: a block does one item after another. `grained`:
+    numbers are f16 in multiples of a key's grain. `narrow`: what concerns rows takes so many
+    registers that pieces have fewer columns. `apart`: or that they are fetched one by one."""
+    stored, causal, extra = row_form(k), getattr(k, "causal", False), getattr(k, "extra", False)
+    # ptxas spills numbers of f16 beside many tokens, unless two blocks share their conversion.
+    clusters = (2,) if grained and getattr(k, "q_len", 1) > 2 else (2, 1)
+    blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
+        stored and k.num_heads > 64
+    ) else 1  # fmt: skip
+    s.cta_cluster(blocks)
+    shared = blocks > 1
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
+    # rows for one of the two places only; positions beside all scales of a row none for four.
+    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
+    if shared:
+        listed = grained and causal and not extra and k.dtype == "bf16"
+        widths = (2,) if narrow or listed else (4, 2)
+    else:
+        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
+    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
+    by_key = stored and stored.scales == "key"
+    whens = ("early",) if by_key or (stored and (shared or grained)) else ("early", "late")
+    refill = s.choice("left_refill", *whens,
+                      comment="before the left one stores its P, or after it")  # fmt: skip
+    registers = (224, 232, 48) if persistent else (232, 224, 48)
+    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=1, gathered=not stored,
+                        grained=grained, together=1 if apart or by_key else 2)  # fmt: skip
+    return knobs, (224, 208, 72) if stored else registers
+
+
+def by_queries(k, s, grained=False):
     """What ptxas 13.0 spills otherwise: with scales in the rows wider column blocks, or narrower
     ones; for CTA clusters whole tiles; for single blocks column blocks fetched two at a time."""
     stored = row_form(k)
@@ -37,7 +71,8 @@ def seesaw(k, s, grained=False):
     else:
         narrow = (in_rows and both and long) or (paged and long and not (k.extra or k.causal))
     apart = paged and not k.causal and (k.extra or long)
-    seesaw_listed(k, s, stored, decode_by_queries, False, grained, narrow, apart)
+    knobs = partial(seesaw_knobs, grained=grained, narrow=narrow, apart=apart)
+    seesaw(k, s, knobs, decode_by_queries)
 
 
 def variants(decode, by_queries):
@@ -75,7 +110,7 @@ def variants(decode, by_queries):
     )  # fmt: skip
 
 
-VARIANTS = variants(True, seesaw)
+VARIANTS = variants(True, by_queries)
 
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_90a", variants=VARIANTS)

@@ -1,8 +1,10 @@
 """Top-k sparse MLA prefill on Hopper, over rows that each query's list names.
 
 Up to 32 heads take swap-AB: keys are the rows of products, heads their columns. More take the
-table `seesaw_listed`, with blocks that take one query after another.
+table `seesaw`, with blocks that take one query after another.
 """
+
+from functools import partial
 
 from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -11,16 +13,16 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_queries,
     row_form,
 )
-from mlagen.schedules.mla_sparse_decode_sm90 import variants
-from mlagen.schedules.tables.seesaw_listed import seesaw_listed
+from mlagen.schedules.mla_sparse_decode_sm90 import seesaw_knobs, variants
+from mlagen.schedules.tables.seesaw import seesaw
 
 
-def seesaw(k, s, grained=False):
-    stored = row_form(k)
-    seesaw_listed(k, s, stored, prefill_by_queries, not stored, grained)
+def by_queries(k, s, grained=False):
+    knobs = partial(seesaw_knobs, persistent=not row_form(k), grained=grained)
+    seesaw(k, s, knobs, prefill_by_queries)
 
 
-VARIANTS = variants(False, seesaw)
+VARIANTS = variants(False, by_queries)
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_90a", variants=VARIANTS)

@@ -1,10 +1,10 @@
 """MLA on Hopper, seesaw: queries are the rows of products, a block has up to 64 of them, and two
 warpgroups share its tiles and its output.
 
-There are two math warpgroups and no producer; a pass has two tiles of 64 keys. The left warpgroup
-computes the scores of even tiles and output columns 0..255, the right one those of odd tiles and
-columns 256..511. They share one running maximum, exchange their P through SMEM, and the one that
-used a tile's columns last fetches the next tile into them.
+A pass has two tiles of 64 keys. The left math warpgroup computes the scores of even tiles and
+output columns 0..255, the right one those of odd tiles and columns 256..511. They share one running
+maximum, exchange their P through SMEM, and the one that used a tile's columns last fetches the next
+tile into them.
 
 | left, tiles i and i + 1                        | right, tiles i + 1 and i                        |
 |------------------------------------------------|-------------------------------------------------|
@@ -16,9 +16,16 @@ used a tile's columns last fetches the next tile into them.
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
 The left one's second product comes after both of the right one's, whose tiles are then fetched
-earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles. The feeder, one
-or two more warpgroups, converts it to bf16 in place, in the order in which slots become free; for
-rope-aware rows it also loads the scales.
+earlier. How rows come is the part `rows` of the operations:
+
+* Pages of bf16 are fetched as above, with no other role. Those of an e4m3 cache come the same way
+  into half of the SMEM of their tiles, and a feeder, one or two more warpgroups, converts them to
+  bf16 in place, in the order in which slots become free; for rope-aware rows it loads the scales.
+* Listed rows are the feeder's, and the math warpgroups give their places back. What a list does not
+  name arrives as zeros, and its scores become -inf. Rows of bf16 come by cp.async. Quantised ones
+  come to registers, in pieces of 128 columns, and are stored as bf16 where there is place. Two
+  blocks of a query may be a CTA cluster: the feeder of each has half of the rows, a whole tile of
+  them at a time, and stores them in both blocks.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
 past an item's last one belongs to the next item, whose Q is loaded when both warpgroups have their
@@ -29,57 +36,20 @@ no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile 
 early is proved.
 """
 
-from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
-from mlagen.dsl import each_item, prologue, schedule, tiles
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import mla_decode
-from mlagen.schedules.tables.seesaw_halves import halves
+from mlagen.attention.latent.problem import LatentProblem
+from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
 
-def choose(k, s):
-    """The knobs. An e4m3 cache, single rows and small pages leave some of them one choice."""
-    converted, boxed = k.cache_dtype != "bf16", k.page_size > 1
-    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
-                          comment="blocks take one work item after another (all bf16)")  # fmt: skip
-    # A thread looks up several small pages a tile: more items or tokens leave it no registers.
-    few = converted or (k.page_size < 64 and (persistent or k.q_len > 1))
-    boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
-                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    held = s.choice("held", *((1,) if few else (2, 1)),
-                    comment="tiles of 64 columns of Q in registers")  # fmt: skip
-    refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
-                      comment="before the left one stores its P, or after it")  # fmt: skip
-    ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
-                     comment="passes ahead that tiles are prefetched to L2")  # fmt: skip
-    evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
-                     comment="how soon L2 evicts the cache's rows")  # fmt: skip
-    feeders = 0
-    if converted:
-        # Four warpgroups start with 128 registers a thread, in which ptxas would spill these.
-        tight = k.rope_aware and (k.dtype != "bf16" or (k.window > 0 and k.q_len > 1))
-        roomy = refill == "early" and k.page_size % 64 == 0 and not tight
-        feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
-                           comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
-    return SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
-
-
-def split(k, feeders):
-    """Registers a thread of left, right and feeder, of 512 in all, or 504 for three warpgroups:
-    what ptxas makes do with."""
-    if not feeders or feeders == 2:
-        return (224, 224, 32) if feeders else (256, 256, 0)
-    return (232, 224, 48) if k.page_size == 1 and not k.rope_aware else (232, 232, 40)
-
-
-@schedule(problem=MlaDecodeConfig, target="sm_90a")
-def seesaw(k, s):
-    knobs = choose(k, s)
-    registers = split(k, knobs.feeders)
-    left = s.role("left", warpgroups=1, registers=registers[0])
-    right = s.role("right", warpgroups=1, registers=registers[1])
+@schedule(problem=LatentProblem, target="sm_90a")
+def seesaw(k, s, choose, operations):
+    """`choose(k, s)`: the knobs, and registers a thread of left, right and feeder, of 512 in all,
+    or 504 for three warpgroups. `operations(k, s, left, right, feeder, knobs)`: a family's."""
+    knobs, (many, more, few) = choose(k, s)
+    left = s.role("left", warpgroups=1, registers=many)
+    right = s.role("right", warpgroups=1, registers=more)
     feeder = None
     if knobs.feeders:
-        feeder = s.role("feeder", warpgroups=knobs.feeders, registers=registers[2])
+        feeder = s.role("feeder", warpgroups=knobs.feeders, registers=few)
 
     # SMEM, 227 KiB: tiles of 64 rows x 64 columns of bf16 in the 128-byte swizzle, one of Q and two
     # of the cache for each 64 columns; then mbarriers, and what the roles exchange: P 8 KiB each
@@ -93,7 +63,8 @@ def seesaw(k, s):
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16 * knobs.held, "last columns of Q, operand A of Q K^T")
-    d = mla_decode(k, s, left, right, feeder, knobs)
+    d = operations(k, s, left, right, feeder, knobs)
+    rows = d.rows
 
     for role in (left, right):
         with prologue(role):
@@ -102,15 +73,119 @@ def seesaw(k, s):
             d.begin(role)
             d.clear()
 
-    halves(d, left, right, knobs.refill)
+    for i in tiles(left, step=2):
+        d.next_item(i + 2, left)
+        d.row_maximum(i)
+        d.running_maximum(i, d.max_left, fresh=True)
+        d.exponent(i)
+        d.next_keys(i + 2, left)
+        d.zero_tail(i, left)
+        d.rescale(i)
+        d.pv(i, d.left)
+        d.next_tiles(i + 2, left)
+        d.refill(d.left, i + 2, when=knobs.refill == "early")
+        d.take_right_maximum(i + 1)
+        d.store_p(i, d.p_left)
+        d.queries.load(i + 2, left)
+        d.refill(d.left, i + 2, when=knobs.refill == "late")
+        d.rescale(i + 1)
+        d.pv(i + 1, d.left, d.p_right)
+        d.queries.load_held(i + 2, left)
+        d.queries.hold(i + 2)
+        d.qk(i + 2, d.left, first=True)
+        d.refill(d.left, i + 3)
+        d.qk(i + 2, d.right, first=False)
+        rows.prefetch(d.left, i + 2)
+        rows.prefetch(d.left, i + 3)
+    with epilogue(left):
+        d.output.store_sum(left)
+        d.output.finish(left)
+        d.output.sync_sums(left)
 
-    if feeder:
-        with prologue(feeder):
-            d.setup(feeder)
+    for i in tiles(right, step=2):
+        d.next_item(i + 2, right)
+        d.row_maximum(i + 1)
+        d.take_left_maximum(i)
+        d.running_maximum(i + 1, d.max_right, fresh=False)
+        d.exponent(i + 1)
+        d.next_keys(i + 2, right)
+        d.zero_tail(i + 1, right)
+        d.store_p(i + 1, d.p_right)
+        d.rescale(i)
+        d.pv(i + 1, d.right)
+        d.pv(i, d.right, d.p_left)
+        d.late_arrive(i + 1, d.p_right)
+        d.next_tiles(i + 2, right)
+        d.refill(d.right, i + 3)
+        d.refill(d.right, i + 2)
+        d.queries.hold(i + 3)
+        d.qk(i + 3, d.right, first=True)
+        d.qk(i + 3, d.left, first=False)
+        rows.prefetch(d.right, i + 3)
+        rows.prefetch(d.right, i + 2)
+    with epilogue(right):
+        d.output.store_sum(right)
+        d.output.finish(right)
+        d.output.sync_sums(right)
+
+    if not feeder:
+        return
+    with prologue(feeder):
+        d.setup(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
+    if rows.does == "convert":
         for i in tiles(feeder, step=2):
-            d.rows.convert(d.left, i)
-            d.rows.load_scales(i)
-            d.rows.convert(d.right, i + 1)
-            d.rows.load_scales(i + 1)
-            d.rows.convert(d.right, i)
-            d.rows.convert(d.left, i + 1)
+            rows.convert(d.left, i)
+            rows.load_scales(i)
+            rows.convert(d.right, i + 1)
+            rows.load_scales(i + 1)
+            rows.convert(d.right, i)
+            rows.convert(d.left, i + 1)
+    elif rows.does == "gather":
+        for i in tiles(feeder, step=2):
+            d.next_item(i + 2, feeder)
+            d.next_keys(i + 2, feeder)
+            d.next_tiles(i + 2, feeder)
+            rows.find_rows(i + 2)
+            rows.find_rows(i + 3)
+            rows.gather(d.left, i + 2)
+            rows.gather(d.right, i + 3)
+            rows.gather(d.right, i + 2)
+            rows.gather(d.left, i + 3)
+            rows.look_up(i + 2)
+            rows.look_up(i + 3)
+    elif knobs.boxes == 4:  # a whole tile is on its way
+        for i in tiles(feeder, step=2):
+            rows.measure(i)
+            rows.feed(d.left, i, 0)
+            rows.publish(i)
+            rows.fetch(rows.last, i, 0)
+            rows.find_rows(i + 1)
+            rows.look_up(i + 2)
+            rows.fetch(rows.last, i + 1, 1)
+            rows.feed(rows.middle, i, 2)
+            rows.feed(rows.last, i, 0)
+            rows.measure(i + 1)
+            rows.feed(rows.last, i + 1, 1)
+            rows.fetch(rows.middle, i + 1, 2)
+            rows.fetch(d.left, i + 1, 0)
+            rows.feed(rows.middle, i + 1, 2)
+            rows.publish(i + 1)
+            rows.feed(d.left, i + 1, 0)
+            rows.find_rows(i + 2)
+            rows.look_up(i + 3)
+            rows.fetch(d.left, i + 2, 0)
+            rows.fetch(rows.middle, i + 2, 2)
+    else:
+        for i in tiles(feeder, step=2):
+            for group in rows.pieces(i):
+                for piece, _ in group:
+                    rows.measure(piece.tile, when=piece.begins)
+                    rows.feed(piece.columns, piece.tile, piece.room)
+                    rows.publish(piece.tile, when=piece.begins)
+                    rows.look_up(piece.tile + 1, when=piece.begins and not rows.shared)
+                for _, later in group:
+                    rows.find_rows(later.tile, when=later.begins)
+                    rows.look_up(later.tile + 1, when=later.begins and rows.shared)
+                    rows.fetch(later.columns, later.tile, later.room)

@@ -26,8 +26,10 @@ from mlagen.dsl import (
 )
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.nvidia.operations import HOPPER, MlaDecodeMerge
+from mlagen.schedules.mla_decode_sm90 import seesaw_knobs
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
 from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
@@ -64,17 +66,9 @@ def printed(made, templates):
     return loops, print_streams(made, templates, loops), proof
 
 
-def whole(path):
-    """A schedule's text, with the loops that seesaw has in a file of their own."""
-    halves = path.parent / "seesaw_halves.py"
-    taken = "from mlagen.schedules.tables.seesaw_halves import halves\n"
-    own = halves.read_text().partition("\n\n")[2] if path is DECODE else ""
-    return path.read_text().replace(taken, own)
-
-
 def complaint(tmp_path, path, edits, form=""):
     """What is said of the schedule with each (old, new) of `edits` put in, in their order."""
-    text = whole(path)
+    text = path.read_text()
     for old, new in edits:
         assert text.count(old) >= 1, old
         text = text.replace(old, new, 1)
@@ -83,8 +77,10 @@ def complaint(tmp_path, path, edits, form=""):
         for name in ("gemm", "templates"):
             (tmp_path / name).symlink_to(path.parent / name)
     problem, knobs = problem_of(path, form)
-    name = ":seesaw" if path is DECODE else ""  # the first one of its file
-    function = load(f"{tmp_path / path.name}{name}", "sm_90a")
+    function = load(f"{tmp_path / path.name}", "sm_90a", tables=path is DECODE)
+    if path is DECODE:
+        table = function.function
+        function = replace(function, function=lambda k, s: table(k, s, seesaw_knobs, mla_decode))
     try:
         made = function.build(problem, knobs)
         words = check_words(made)
@@ -168,9 +164,9 @@ EDITS = [
         row("next_tiles(i + 2, right)") + row("next_keys(i + 2, right)"))],
      r"data-flow.*next_tiles\(i\+2\) of role right takes .* must be that of next_keys"),
     # The feeder of an e4m3 cache.
-    (DECODE, "e4m3", [("            d.rows.convert(d.right, i)\n", "")],
+    (DECODE, "e4m3", [("            rows.convert(d.right, i)\n", "")],
      r"not-done.*'read_e4m3 raw 4' of role feeder"),
-    (DECODE, "e4m3", [("d.rows.convert(d.right, i + 1)", "d.rows.convert(d.right, i)")],
+    (DECODE, "e4m3", [("rows.convert(d.right, i + 1)", "rows.convert(d.right, i)")],
      r"done-twice.*copy\(cache 4, i\) of role feeder is there already"),
     # The merge, and a kernel that is not attention.
     (MERGE, "", [("        m.add(i)\n", ""), ("  # for the next pass", "\n        m.add(i)  #")],

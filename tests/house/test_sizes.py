@@ -37,7 +37,7 @@ PUBLIC = {
 # Tables: a schedule, and the instructions of a target. They read in one piece.
 TABLES = {
     "mlagen/targets/gfx950/codegen/isa.py: _table",
-    "schedules/tables/seesaw_listed.py: seesaw_listed",
+    "schedules/tables/seesaw.py: seesaw",
     "schedules/tables/streamed_prefill.py: streamed_prefill",
     "schedules/tables/swap_ab_k_in_registers.py: swap_ab_k_in_registers",
     "schedules/tables/tensor_memory.py: tensor_memory",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.mla_decode.sm_90a.paged import Paged as HopperPages
 from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     decode_by_queries,
@@ -29,8 +30,10 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
 from mlagen.schedules import (
     mla_decode_gfx950,
+    mla_decode_sm90,
     mla_decode_sm100,
     mla_sparse_decode_gfx950,
+    mla_sparse_decode_sm90,
     mla_sparse_decode_sm100,
     mla_sparse_prefill_gfx950,
 )
@@ -102,6 +105,14 @@ def _shared(
     path = ROOT / f"schedules/tables/{table}.py"
     more |= {"solves": type(config), "given": given}
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
+
+
+DENSE = (mla_decode_sm90.seesaw_knobs, mla_decode)
+
+
+def _listed(operations: Any, **knobs: bool) -> tuple[Any, ...]:
+    """What seesaw over lists takes."""
+    return partial(mla_sparse_decode_sm90.seesaw_knobs, **knobs), operations
 
 
 def _merge(target: str, *calls: Call, **more: Any) -> Case:
@@ -311,16 +322,16 @@ CASES: tuple[Case, ...] = (
     _merge("sm_90a",
              Call({"keys": (65, 256)}), Call({"keys": (64 * 7, 64 * 11, 30)}),
              Call({"keys": (64 * 25,)}), share=0.6),
-    _shared("mla_decode_sm90", "seesaw", MlaDecodeConfig(16), (),
+    _shared("mla_decode_sm90", "seesaw", MlaDecodeConfig(16), DENSE,
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn"), variant="seesaw", share=1.2),
     _shared("mla_decode_sm90 few rows", "swap_ab", MlaDecodeConfig(16), (HopperPages,),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
             Call({"lengths": (449,)}, "randn")),
-    _shared("mla_decode_sm90 persistent", "seesaw", MlaDecodeConfig(16), (),
+    _shared("mla_decode_sm90 persistent", "seesaw", MlaDecodeConfig(16), DENSE,
             Call({"lengths": (320, 250, 66, 64, 1, 0, 0)}, "realistic"),
             knobs={"persistent": 1}, share=0.8),
-    _shared("mla_decode_sm90 e4m3", "seesaw", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), (),
+    _shared("mla_decode_sm90 e4m3", "seesaw", MlaDecodeConfig(16, cache_dtype="fp8_e4m3"), DENSE,
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), variant="seesaw",
             share=0.8),
     _shared("mla_decode_sm90 few rows e4m3", "swap_ab",
@@ -339,7 +350,7 @@ CASES: tuple[Case, ...] = (
     _shared("mla_decode_sm90 fp8", "seesaw_qkv_fp8",
             MlaDecodeConfig(64, **FP8, cache_dtype="fp8_e4m3", compute="fp8"), (),
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.4),
-    _shared("mla_decode_sm90 rows", "seesaw", MlaDecodeConfig(8, page_size=1), (),
+    _shared("mla_decode_sm90 rows", "seesaw", MlaDecodeConfig(8, page_size=1), DENSE,
             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), variant="seesaw",
             share=0.6),
     _shared("mla_decode_sm90 few single rows", "swap_ab", MlaDecodeConfig(8, page_size=1),
@@ -377,8 +388,8 @@ CASES: tuple[Case, ...] = (
     _merge("sm_100a",
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
-    _shared("mla_sparse_prefill_sm90 heads", "seesaw_listed", MlaSparsePrefillConfig(40),
-            (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm90 heads", "seesaw", MlaSparsePrefillConfig(40),
+            _listed(prefill_by_queries, persistent=True), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
             (False,), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 held", "swap_ab_k_in_registers", V32_PREFILL,
@@ -388,11 +399,11 @@ CASES: tuple[Case, ...] = (
             share=0.3),
     _shared("mla_sparse_prefill_sm90 grained", "swap_ab_gathered",
             replace(V32_PREFILL, num_heads=20), (False, True), *SPARSE_PREFILL, share=0.3),
-    _shared("mla_sparse_prefill_sm90 fed", "seesaw_listed", V32_PREFILL_WIDE,
-            (row_form(V32_PREFILL_WIDE), prefill_by_queries, False, True), *SPARSE_PREFILL,
+    _shared("mla_sparse_prefill_sm90 fed", "seesaw", V32_PREFILL_WIDE,
+            _listed(prefill_by_queries, grained=True), *SPARSE_PREFILL,
             share=0.3),
-    _shared("mla_sparse_prefill_sm90 fed by key", "seesaw_listed", KEY_PREFILL,
-            (row_form(KEY_PREFILL), prefill_by_queries, False), *SPARSE_PREFILL, share=0.3),
+    _shared("mla_sparse_prefill_sm90 fed by key", "seesaw", KEY_PREFILL,
+            _listed(prefill_by_queries), *SPARSE_PREFILL, share=0.3),
     _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
                    Listed, Gathered, *SPARSE_PREFILL),
     _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
@@ -433,15 +444,15 @@ CASES: tuple[Case, ...] = (
             replace(MODEL1_WIDE, num_heads=16, causal=False), (True,), *SPARSE_EXTRA, share=0.4),
     _shared("mla_sparse_decode_sm90 grained", "swap_ab_gathered", V32_GRAINED,
             (True, True), *SPARSE_DECODE, variant="swap_ab_grains", share=0.3),
-    _shared("mla_sparse_decode_sm90 fed", "seesaw_listed", V32_WIDE,
-            (row_form(V32_WIDE), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
-    _shared("mla_sparse_decode_sm90 fed twice", "seesaw_listed", MODEL1_WIDE,
-            (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
-    _shared("mla_sparse_decode_sm90 cluster", "seesaw_listed", V32_CLUSTER,
-            (row_form(V32_CLUSTER), decode_by_queries, False, True), *SPARSE_WIDE, share=0.4),
-    _shared("mla_sparse_decode_sm90 cluster causal", "seesaw_listed",
+    _shared("mla_sparse_decode_sm90 fed", "seesaw", V32_WIDE,
+            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.3),
+    _shared("mla_sparse_decode_sm90 fed twice", "seesaw", MODEL1_WIDE,
+            _listed(decode_by_queries), *SPARSE_EXTRA, share=0.3),
+    _shared("mla_sparse_decode_sm90 cluster", "seesaw", V32_CLUSTER,
+            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.4),
+    _shared("mla_sparse_decode_sm90 cluster causal", "seesaw",
             replace(V32_CLUSTER, causal=True),
-            (row_form(V32_CLUSTER), decode_by_queries, False, True), *SPARSE_WIDE, share=0.3),
+            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.3),
 )  # fmt: skip
 
 

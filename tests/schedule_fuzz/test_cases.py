@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import functools
 import random
+import re
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +59,19 @@ def test_loops_that_are_not_edited_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a table calls of a file that is not read: one line is all that it says."""
-    monkeypatch.setattr(judge, "SHARED", ())
-    base = judge.survey(replace(named("mla_decode_sm90"), name="loops elsewhere"), tmp_path)
-    assert _lost(base) == ["halves(d, left, right, knobs.refill)"]
+    case = named("mla_decode_sm90")
+    before, loop, after = re.split(r"(?=    for i in tiles\(left)|(?=    with epilogue\(left)",
+                                   case.path.read_text())  # fmt: skip
+    called = "    turns(d, rows, knobs, left)\n"
+    (tmp_path / "turns.py").write_text(
+        f"from mlagen.dsl import tiles\n\n\ndef {called.strip()}:\n{loop}"
+    )
+    cut = tmp_path / "cut.py"
+    cut.write_text(before.replace("@schedule", "from turns import turns\n\n\n@schedule")
+                   + called + after)  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    base = judge.survey(replace(case, path=cut, name="loops elsewhere"), tmp_path / "out")
+    assert _lost(base) == [called.strip()]
 
 
 def _lost(base: judge.Surveyed) -> list[str]:

@@ -16,6 +16,7 @@ at a time takes the way to the other block twice as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
@@ -32,6 +33,7 @@ from mlagen.targets.nvidia.dsl.smem import Scratch
 
 ROW_THREADS = 4  # that load a row together
 ROOM_BOXES = 2  # of 64 columns of e4m3, or one of bf16, which a room in registers is for
+ROOMS = 2  # that pieces take in turn
 BOX_WORDS = 4  # registers of 64 stored numbers of a row, of one of its threads
 SPREAD = 64  # stored columns that a thread has parts of: with fewer a scale two scales a part
 
@@ -63,6 +65,16 @@ class Converted(Protocol):
 
     def before_last(self, pipeline: Pipeline, tile: Tile) -> None:
         """What goes to SMEM with the columns of a tile that are given back last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Columns of a tile that go to registers from `room` on; whether its first ones are them."""
+
+    columns: tuple[Pipeline, ...]
+    tile: Tile
+    room: int
+    begins: bool
 
 
 class Rounded:
@@ -205,14 +217,38 @@ class Fed:
 
     # ---- the feeder -------------------------------------------------------------------------
 
-    def look_up(self, tile: Tile) -> None:
-        """Load what the list names in `tile`: each warp all 64 keys, two a lane."""
-        self.kernel.record("look_up", tile, index=tile.offset % SLOTS, list=self._list(tile))
+    @property
+    def shared(self) -> bool:
+        """Whether another block converts half of the rows."""
+        return self.blocks > 1
 
-    def find_rows(self, tile: Tile) -> None:
+    def pieces(self, tile: Tile) -> list[list[tuple[Piece, Piece]]]:
+        """The pieces of `tile` and the next one as their places become free, each with the one that
+        takes its room when it is stored; in groups that are fetched together."""
+        halves = ((self.left, tile), (self.right, tile),
+                  (self.right, tile + 1), (self.left, tile + 1))  # fmt: skip
+        order = [(columns, at) for half, at in halves for columns in half]
+        order += [(columns, at + SLOTS) for columns, at in order[:ROOMS]]
+        found = [
+            Piece(
+                (columns,), at, n % ROOMS, begins=at.offset not in {x.offset for _, x in order[:n]}
+            )
+            for n, (columns, at) in enumerate(order)
+        ]
+        pairs = list(zip(found, found[ROOMS:], strict=False))
+        step = self.kernel.knobs.together
+        return [pairs[n : n + step] for n in range(0, len(pairs), step)]
+
+    def look_up(self, tile: Tile, *, when: bool = True) -> None:
+        """Load what the list names in `tile`: each warp all 64 keys, two a lane."""
+        if when:
+            self.kernel.record("look_up", tile, index=tile.offset % SLOTS, list=self._list(tile))
+
+    def find_rows(self, tile: Tile, *, when: bool = True) -> None:
         """Find which keys of `tile` count, and where this thread's rows lie."""
-        self.kernel.record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile),
-                           defines=self.numbers.found)  # fmt: skip
+        if when:
+            self.kernel.record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile),
+                               defines=self.numbers.found)  # fmt: skip
 
     def fetch(self, pieces: tuple[Pipeline, ...], tile: Tile, room: int) -> None:
         """Load stored numbers of `tile` that become `pieces`, to registers from `room` on."""
@@ -233,12 +269,15 @@ class Fed:
                 uses=(*(Value(f"room {n}") for n in held), *self.numbers.by),
             )  # fmt: skip
 
-    def measure(self, tile: Tile) -> None:
+    def measure(self, tile: Tile, *, when: bool = True) -> None:
         """Find what numbers of rows of `tile` are multiples of, where that is not 1."""
-        self.numbers.measure(tile)
+        if when:
+            self.numbers.measure(tile)
 
-    def publish(self, tile: Tile) -> None:
+    def publish(self, tile: Tile, *, when: bool = True) -> None:
         """Store which keys of `tile` count, and their scales, for the one that has its scores."""
+        if not when:
+            return
         published = (self.counts, self.weights) if self.numbers.published else (self.counts,)
         rooms = [rooms[tile.offset % SLOTS] for rooms in published if rooms]
         self.kernel.record("publish", tile, rooms=rooms, list=self._list(tile),

@@ -40,9 +40,9 @@ class SeesawKnobs:
     `refill`: when the left warpgroup fetches its even tile. `ahead`: passes ahead that tiles are
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
-    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
-    `gathered`: a third warpgroup fetches listed rows, for both halves. `grained`: numbers of rows
-    are f16, in multiples of a key's grain."""
+    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that fetch listed rows,
+    or make bf16 of e4m3. `gathered`: listed rows are bf16. `grained`: numbers of rows are f16, in
+    multiples of a key's grain. `together`: pieces of stored rows that are fetched at once."""
 
     boxes: int
     held: int
@@ -53,6 +53,7 @@ class SeesawKnobs:
     feeders: int = 0
     gathered: bool = False
     grained: bool = False
+    together: int = 1
 
 
 @dataclass
