@@ -20,8 +20,7 @@ from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.mla_decode.sm_90a.paged import Paged
 from mlagen.schedules.tables.seesaw import seesaw
 from mlagen.schedules.tables.seesaw_qkv_fp8 import seesaw_qkv_fp8
-from mlagen.schedules.tables.swap_ab import swap_ab
-from mlagen.schedules.tables.swap_ab_split_roles import swap_ab_split_roles
+from mlagen.schedules.tables.swap_ab import swap_ab, swap_ab_split_roles
 
 
 def seesaw_knobs(k, s):

@@ -1,4 +1,7 @@
-"""Dense MLA decode of 1 to 32 query rows on Hopper, swap-AB: keys are the rows of products.
+"""Dense MLA decode of 1 to 32 query rows on Hopper, swap-AB: keys are the rows of products. Two
+tables over pages, which a producer fetches.
+
+`swap_ab`: one warpgroup has scores and output.
 
 | producer, tile i                    | math, one warpgroup, tile i                         |
 |-------------------------------------|-----------------------------------------------------|
@@ -11,25 +14,38 @@
 place of their own. One more warpgroup makes bf16 of them, 128 columns at a time, and gives their
 place back when it has: not when it has only begun to read them.
 
-The loops are not peeled. For short sequences the instruction cache is cold, and peeled iterations
-would only add lines to fetch.
+`swap_ab_split_roles`: over rows of e4m3, in f16; each of two warpgroups dequantizes its own operand
+in registers.
+
+| scores, one warpgroup, tile i            | math, one warpgroup, tile i            |
+|------------------------------------------|----------------------------------------|
+| Q in the order of the keys' columns      | some columns of V(i)^T to registers    |
+| some columns of K(i) to registers        | O *= alpha; O^T += V^T P^T             |
+| S^T += K Q^T; more columns               | more columns                           |
+| maxima; P and alpha -> SMEM              | say that P is read                     |
+
+The scores of tile i + 1 are computed while O takes in tile i. The first tile of scores has code of
+its own, as nobody has read P before it. Other loops are not peeled. For short sequences the
+instruction cache is cold, and peeled iterations would only add lines to fetch.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, rows_in_eights
-from mlagen.attention.latent.sm_90a.swap_ab.order import swap_ab_order
+from mlagen.attention.latent.sm_90a.swap_ab.order import split_roles_order, swap_ab_order
 from mlagen.attention.latent.sm_90a.swap_ab.output import Output
 from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3
-from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
+from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries, converts_queries
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
-from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
-from mlagen.dsl import epilogue, prologue, schedule, tiles
-from mlagen.schedules.tables.swap_ab_pages import (
-    fetch,
-    fetching_role,
-    tile_to_prefetch,
-    weights_and_sums,
+from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
+    FromRegisters,
+    Handed,
+    KeyScales,
+    OrderedQueries,
+    ordered_tiles,
+    weights,
 )
+from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
@@ -104,3 +120,112 @@ def swap_ab(k, s, paged):
             pages.find(dequant)
         for i in tiles(dequant):
             storage.convert(i)
+
+
+@schedule(problem=LatentProblem, target="sm_90a")
+def swap_ab_split_roles(k, s, paged):
+    """`paged`: the part that knows where rows lie, a class."""
+    columns = -(-k.d_qk // 128)
+    s.choice("persistent", 0, comment="a block takes one work item")
+    slots = s.choice("slots", 3, 2, comment="tiles of keys in SMEM")
+    ahead, rows = tile_to_prefetch(k, s), rows_in_eights(k)
+    # Three warpgroups begin with 168 registers a thread.
+    width = s.choice("width", *((128, 64) if rows <= 16 else (64,)),
+                     comment="columns that are converted at a time")  # fmt: skip
+    scores = s.role("scores", warpgroups=1, registers=120)
+    math = s.role("math", warpgroups=1, registers=216)
+    producer = fetching_role(k, s)
+
+    # SMEM: Q, a ring of tiles of 64 keys, the last columns of which are half full, P, and what
+    # warps exchange.
+    ordered = () if converts_queries(k) else (("ordered", "S"),)  # Q in the keys' order
+    for tensor, name in (("q", "Q"), *ordered):
+        for n in range(k.d_qk // 64):
+            s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
+    for n in range(columns):
+        s.smem.tile(f"K{n}", "cache", rows=64, row_bytes=128, slots=slots)
+    weights_and_sums(k, s, rows, p_bytes=128)
+    s.named("a", ".b32", width // 2, "operands A of some columns of a tile, in turn")
+
+    kernel = Kernel(k, s, rows, math, scores)
+    pages = paged(kernel, producer, ahead)
+    loaded = Queries(kernel, producer, ordered=ordered_tiles(k))
+    storage = AsStored(kernel, pages, 128, columns, cleans=False)
+    queries = OrderedQueries(kernel, loaded)
+    handed = Handed(kernel, factors=bool(ordered))
+    scales = KeyScales(kernel)
+    products = FromRegisters(kernel, queries, storage.keys, width)
+    softmax = Softmax(kernel, weights(k), "swap_ab/split_roles/softmax",
+                      row_factors=queries.row_factors, alpha=handed.alpha)  # fmt: skip
+    output = Output(kernel, "output/swap_ab_split_roles", storage.keys.tiles, sums=handed.sums.name)
+    s.plain = split_roles_order(producer, queries, scales, storage, products)
+
+    with prologue(scores):
+        pages.find(scores)
+        softmax.clear()
+    for i in tiles(scores):
+        queries.spread(i)
+        scales.next(i)
+        for piece in products.pieces:
+            products.read_keys(i, piece)
+            products.qk(i, piece)
+        products.qk_rope(i)
+        storage.keys.release(i)
+        handed.wait_read(i - 1)
+        softmax.exponent(i)
+    with epilogue(scores):
+        softmax.store_sum()
+        handed.hand_sums()
+
+    with prologue(math):
+        pages.find(math)
+        softmax.clear()
+    first, second, *others = products.value_pieces
+    for i in tiles(math):
+        products.read_values(i, first)
+        products.read_values(i, second)
+        softmax.rescale(i)
+        products.pv(i, first)
+        products.pv(i, second)
+        for piece in others:
+            products.read_values(i, piece)
+            products.pv(i, piece)
+        storage.keys.release(i)
+        handed.is_read(i)
+    with epilogue(math):
+        output.store()
+
+    fetch(producer, pages, loaded, storage)
+
+
+def tile_to_prefetch(k, s):
+    """The knob of a tile that is brought to L2 before it is fetched."""
+    return s.choice("ahead", *((0, 1, 2) if k.page_size > 1 else (0,)),
+                    comment="tile after the fetched one that is prefetched to L2")  # fmt: skip
+
+
+def fetching_role(k, s):
+    """One thread that fetches pages by TMA, or four warps where a page is one row."""
+    single = k.page_size > 1
+    return s.role("producer", warps=1 if single else 4, single=single)
+
+
+def weights_and_sums(k, s, rows, p_bytes):
+    """P, of `p_bytes` a query row, and what warps exchange; registers of scores and O."""
+    s.smem.room("P", p_bytes * rows, align=8 * p_bytes)
+    s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
+
+    s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x query rows")
+    s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
+
+
+def fetch(producer, pages, queries, storage):
+    """The producer's part of the table."""
+    with prologue(producer):
+        pages.find(producer)
+    for i in tiles(producer):
+        queries.load(i)
+        for pipeline in storage.arriving:
+            copy(pipeline, i)
+        pages.prefetch(i)
+        pages.look_up(i)

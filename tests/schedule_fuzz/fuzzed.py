@@ -102,7 +102,7 @@ def _shared(
     name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
 ) -> Case:
     """A table that several kernels have, or one of two that a kernel has."""
-    path = ROOT / f"schedules/tables/{table}.py"
+    path = ROOT / f"schedules/tables/{table.removesuffix('_split_roles')}.py"
     more |= {"solves": type(config), "given": given}
     return Case(name, "sm_90a", path, table, config.to_fields(), calls, **more)
 
