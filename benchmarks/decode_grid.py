@@ -8,7 +8,7 @@ heads) and is not timed where it is wrong. Times are medians of single calls wit
 flushed before each, contenders taking turns: each runs after another's code. `decode` is ours
 without the merge. `--sweep` times ours for other split lengths as well, and for parts that the
 blocks of a CTA cluster put together: what the costs in
-`mlagen/families/mla_decode/even_splits.py` come from. One JSON object a line, then geometric means.
+`mlagen/families/mla_decode/costs.py` come from. One JSON object a line, then geometric means.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ the rates of `mla_sparse_vs_flashmla_sm100.py`, and two of memory besides. Bytes
 SMEM are those that the kernel announces.
 
 `--plans`: microseconds of calls of equal sequences in bf16, by the plan's own table of costs
-(`mlagen.families.mla_decode.even_splits`), a PREDICTION as well: of the plan for blocks, of that
+(`mlagen.families.mla_decode.costs`), a PREDICTION as well: of the plan for blocks, of that
 for CTA pairs, and of that for pairs that take several items (`persistent=1`).
 
 `--items`: warp instructions that an item executes besides those of its tiles, by role: of a block
@@ -134,16 +134,25 @@ def loaded(k: Any, ctas: int, blocks: int, row: int) -> float:
     return KEYS * row * blocks if ctas == 1 else KEYS * (row + k.d_v)
 
 
+def unit(heads: int, ctas: int) -> Any:
+    """A block of a B200, or a CTA pair."""
+    from mlagen.families.mla_decode.costs import on_b200
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.unit import B200_SMS, Unit
+
+    return Unit(64 * ctas, B200_SMS // ctas, on_b200(MlaDecodeConfig(heads), ctas), ctas)
+
+
 def planned(heads: int, batch: int, keys: int, unit: Any) -> float:
     """Microseconds of the plan."""
     import numpy as np
 
-    from mlagen.families.mla_decode.even_splits import costs_of, longest_first
+    from mlagen.families.mla_decode.even_splits import longest_first
     from mlagen.families.mla_decode.plan import plan_work
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
     config = MlaDecodeConfig(heads)
-    costs = costs_of(config, unit)
+    costs = unit.costs
     work = plan_work(config, [keys] * batch, unit=unit)
     tiles = np.minimum(work.items[:, 6], keys // KEYS) - work.items[:, 5]
     share = min(len(tiles), unit.blocks) / unit.blocks
@@ -158,17 +167,15 @@ def several_items(heads: int, batch: int, keys: int) -> float:
     the merge."""
     import numpy as np
 
-    from mlagen.families.mla_decode.even_splits import costs_of
     from mlagen.families.mla_decode.plan import plan_work
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
-    from mlagen.families.mla_decode.unit import PAIR
 
-    config = MlaDecodeConfig(heads)
-    costs = costs_of(config, PAIR)
-    work = plan_work(config, [keys] * batch, persistent=True, takes_in=False, unit=PAIR)
+    config, pair = MlaDecodeConfig(heads), unit(heads, 2)
+    costs = pair.costs
+    work = plan_work(config, [keys] * batch, persistent=True, takes_in=False, unit=pair)
     assert work.shares is not None
     tiles = np.minimum(work.items[:, 6], keys // KEYS) - work.items[:, 5]
-    share = min(len(tiles), PAIR.blocks) / PAIR.blocks
+    share = min(len(tiles), pair.blocks) / pair.blocks
     each = costs.item(tiles, share) - costs.start + costs.further
     ends = [
         costs.start - costs.further + float(each[a:b].sum())
@@ -229,11 +236,10 @@ def items() -> str:
 
 def plans(heads: int) -> str:
     """The table of `--plans`."""
-    from mlagen.families.mla_decode.unit import BLACKWELL, PAIR
 
     lines = []
     for batch, keys in CALLS:
-        blocks, pairs = (planned(heads, batch, keys, unit) for unit in (BLACKWELL, PAIR))
+        blocks, pairs = (planned(heads, batch, keys, unit(heads, ctas)) for ctas in (1, 2))
         several = several_items(heads, batch, keys)
         lines.append((
             str(batch), f"{keys:,}", f"{blocks:.1f}", f"{pairs:.1f}", f"{blocks / pairs:.2f}",

@@ -26,6 +26,8 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 `arguments=aiter` those of AITER's host code, all of whose query rows it computes.
 """
 
+from functools import partial
+
 from mlagen.attention.latent.gfx950.bf16 import Bf16
 from mlagen.attention.latent.gfx950.output import LatentOutput, first_columns
 from mlagen.attention.latent.gfx950.parts import Parts
@@ -33,7 +35,7 @@ from mlagen.attention.latent.gfx950.products import Bf16Products, E4m3Products
 from mlagen.attention.latent.gfx950.quantized import Quantized
 from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.attention.latent.gfx950.softmax import LazyRescale, PerTile
-from mlagen.attention.latent.gfx950.variants import form
+from mlagen.attention.latent.gfx950.variants import latent_form
 from mlagen.attention.latent.order import (
     BY_WAVES,
     BY_WAVES_64,
@@ -43,6 +45,7 @@ from mlagen.attention.latent.order import (
 )
 from mlagen.attention.latent.problem import item_rows
 from mlagen.dsl import schedule
+from mlagen.families.mla_decode.costs import on_mi355x
 from mlagen.families.mla_decode.gfx950.paged import Paged
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.tables.latent_overlapped import latent_overlapped
@@ -91,6 +94,7 @@ def fp8(k):
     return k.compute == "fp8"
 
 
+form = partial(latent_form, costs=on_mi355x)
 VARIANTS = (
     form("bf16", "bf16 rows, 16 query rows a wave", latent_serial, BF16, BY_WAVES,
          serves=plain, usual=few),

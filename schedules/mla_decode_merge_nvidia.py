@@ -6,6 +6,7 @@ while the LSE of all splits is found. Warps add up in order, so the bits do not 
 It may be launched before the decode kernel has ended, which it waits for. No wait is by hand.
 """
 
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.nvidia.operations import BLACKWELL, HOPPER, MlaDecodeMerge
@@ -14,16 +15,16 @@ from mlagen.families.split_merge.nvidia.operations import BLACKWELL, HOPPER, Mla
 @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
 def mla_decode_merge_sm90(k, s):
     """Merges the parts of split MLA decode work on Hopper."""
-    merge(k, s, HOPPER)
+    merge(k, s, HOPPER, slot_rows=BLOCK_ROWS)
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_100a")
 def mla_decode_merge_sm100(k, s):
     """Merges the parts of split MLA decode work on Blackwell."""
-    merge(k, s, BLACKWELL)
+    merge(k, s, BLACKWELL, slot_rows=0)  # 64, or 128 of a CTA pair: the call says it
 
 
-def merge(k, s, symbol):
+def merge(k, s, symbol, slot_rows):
     warps = s.role("merge", warpgroups=4, registers=64)
 
     # Splits a warp has in flight: with more, no second block fits on an SM. Columns of a lane.
@@ -37,7 +38,7 @@ def merge(k, s, symbol):
     s.named("acc", ".f32", columns, "this lane's columns of O")
     s.named("weight", ".f32", splits, "LSE of the splits in flight")
     s.named("taken", ".f32", splits * columns, "their columns of O")
-    m = MlaDecodeMerge(k, s, warps, symbol)
+    m = MlaDecodeMerge(k, s, warps, symbol, slot_rows=slot_rows)
 
     with prologue(warps):
         m.setup()

@@ -25,6 +25,7 @@ from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.dsl import Variant, schedule
+from mlagen.families.mla_decode.costs import on_b200
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged
 from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
@@ -33,7 +34,8 @@ from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
 def facts(order):
     def of(k, knobs):
         items = "several" if knobs["persistent"] else "one"
-        return Facts(order, knobs["ctas"] * BLOCK_ROWS, knobs["ctas"], items=items)
+        ctas = knobs["ctas"]
+        return Facts(order, ctas * BLOCK_ROWS, ctas, items=items, costs=on_b200(k, ctas))
 
     return of
 

@@ -6,14 +6,13 @@ query rows their columns, of which a block pays for as many as it has. Seesaw: t
 turns at tiles, each with half of the output's columns.
 """
 
-from functools import partial
-
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
 from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.dsl import Variant, schedule
+from mlagen.families.mla_decode import costs
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
@@ -54,8 +53,17 @@ def seesaw_knobs(k, s):
     return SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders), registers
 
 
-by_keys = partial(Facts, rows=BLOCK_ROWS, swap_ab=True, combine="blocks")
-by_queries = partial(Facts, rows=BLOCK_ROWS)
+def facts(k, order, cost, **more):
+    return Facts(order, BLOCK_ROWS, costs=costs.of_rows(cost, k), **more)
+
+
+def by_keys(k, order, cost):
+    return facts(k, order, cost, combine="blocks")
+
+
+def seesaw_facts(k, knobs):
+    several = {"items": "several", "combine": "fix_up"} if knobs["persistent"] else {}
+    return facts(k, SEESAW, costs.seesaw(k), **several)
 
 
 def one_item(k, knobs):
@@ -67,33 +75,33 @@ VARIANTS = (
     Variant(
         "swap_ab_qkv_fp8", "1 to 32 query rows, products of e4m3",
         table=lambda k, s: swap_ab(k, s, Paged),
-        facts=lambda k, knobs: by_keys(HOPPER_E4M3),
+        facts=lambda k, knobs: by_keys(k, HOPPER_E4M3, costs.SWAP_AB_QKV_FP8),
         serves=lambda k: is_few(k) and k.compute == "fp8", usual=one_item,
     ),
     Variant(
         "swap_ab_kv_fp8", "1 to 32 query rows over e4m3 or rope-aware rows, f16 in registers",
         table=lambda k, s: swap_ab_split_roles(k, s, Paged),
-        facts=lambda k, knobs: by_keys(FROM_REGISTERS[k.cache_dtype]),
+        facts=lambda k, knobs: by_keys(k, FROM_REGISTERS[k.cache_dtype], costs.swap_ab(k)),
         serves=lambda k: is_few(k) and k.compute != "fp8" and k.cache_dtype != "bf16",
         usual=one_item,
     ),
     Variant(
         "swap_ab", "1 to 32 query rows over bf16, or over e4m3 that a warpgroup makes bf16 in SMEM",
         table=lambda k, s: swap_ab(k, s, Paged),
-        facts=lambda k, knobs: by_keys(KEYS_AS_ROWS),
+        facts=lambda k, knobs: by_keys(k, KEYS_AS_ROWS, costs.swap_ab(k)),
         serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware, usual=one_item,
     ),
     Variant(
         "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=seesaw_qkv_fp8,
-        facts=lambda k, knobs: by_queries(HOPPER_E4M3, combine="blocks", roles=2),
+        facts=lambda k, knobs: facts(
+            k, HOPPER_E4M3, costs.SEESAW_QKV_FP8, combine="blocks", roles=2
+        ),
         serves=lambda k: k.compute == "fp8",
     ),
     Variant(
         "seesaw", "any number of query rows, products of bf16",
         table=lambda k, s: seesaw(k, s, seesaw_knobs, mla_decode),
-        facts=lambda k, knobs: by_queries(SEESAW, items="several", combine="fix_up")
-        if knobs["persistent"] else by_queries(SEESAW),
-        serves=lambda k: k.compute != "fp8",
+        facts=seesaw_facts, serves=lambda k: k.compute != "fp8",
     ),
 )  # fmt: skip
 

@@ -81,23 +81,23 @@ def variants(decode, by_queries):
         Variant(
             "swap_ab_rs_sums", "1 to 16 heads over v32 rows, whose scales multiply sums: exact",
             table=lambda k, s: swap_ab_k_in_registers(k, s, decode, sums=True),
-            facts=facts(in_order_of_registers(sums=True), swap_ab=True), serves=serves.sums,
+            facts=facts(in_order_of_registers(sums=True), together=True), serves=serves.sums,
         ),
         Variant(
             "swap_ab_rs", "1 to 16 heads over quantised rows, K from registers",
             table=lambda k, s: swap_ab_k_in_registers(k, s, decode),
-            facts=facts(in_order_of_registers(sums=False), swap_ab=True),
+            facts=facts(in_order_of_registers(sums=False), together=True),
             serves=serves.in_registers,
         ),
         Variant(
             "swap_ab_grains", "17 to 32 heads over v32 rows, f16 in multiples of a key's grain",
             table=lambda k, s: swap_ab_gathered(k, s, decode, grained=True),
-            facts=facts(KEYS_OF_GRAINS, swap_ab=True), serves=serves.swap_ab_grains,
+            facts=facts(KEYS_OF_GRAINS, together=True), serves=serves.swap_ab_grains,
         ),
         Variant(
             "swap_ab", "1 to 32 heads, K as bf16 from SMEM",
             table=lambda k, s: swap_ab_gathered(k, s, decode),
-            facts=facts(KEYS_AS_ROWS, swap_ab=True), serves=serves.swap_ab,
+            facts=facts(KEYS_AS_ROWS, together=True), serves=serves.swap_ab,
         ),
         Variant(
             "seesaw_grains", "any number of heads over v32 rows, f16 in multiples of a key's grain",

@@ -13,7 +13,7 @@ from mlagen.attention.latent.gfx950.parts import Parts
 from mlagen.attention.latent.gfx950.products import Bf16Products
 from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.attention.latent.gfx950.softmax import LazyRescale, PerTile
-from mlagen.attention.latent.gfx950.variants import form
+from mlagen.attention.latent.gfx950.variants import latent_form as form
 from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES
 from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.gfx950.dequantized import Dequantized

@@ -145,8 +145,8 @@ def schedule(
 @dataclass(frozen=True)
 class ScheduleBase:
     """What a schedule function said, as a value: what is alike for all targets. `target`: the table
-    of its capacities; `line`: where the function begins in `file`; `facts`: of its variant, None
-    where the kernel has none."""
+    of its capacities; `line`: where the function begins in `file`; `facts`: of its variant, or
+    those that its operations state; None where neither says any."""
 
     name: str
     file: str
@@ -161,9 +161,10 @@ class ScheduleBase:
 
 
 def said(
-    function: ScheduleFunction, builder: Builder, problem: Any, knobs: Knobs
+    function: ScheduleFunction, builder: Builder, problem: Any, knobs: Knobs, facts: Any
 ) -> dict[str, Any]:
-    """Fields of `ScheduleBase` that follow from the function and what it called."""
+    """Fields of `ScheduleBase` that follow from the function and what it called. `facts`: those
+    that its operations state."""
     return {
         "name": function.name,
         "file": display_path(builder.author.path),
@@ -172,17 +173,14 @@ def said(
         "knobs": dict(knobs.values),
         "declared": dict(knobs.declared),
         "line": builder.author.line,
-        "facts": _facts(function, problem, knobs.values),
+        "facts": _facts(function, problem, knobs.values) or facts,
     }
 
 
 def _facts(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]) -> Any:
-    """What the variant says of itself; the problem's word where the kernel has no variants."""
-    for one in function.variants:
-        if one.name == knobs[KNOB]:
-            return one.facts(problem, knobs)
-    says = getattr(problem, "facts", None)
-    return says(function.target, knobs) if says else None
+    """What the variant says of itself; None where the kernel has no variants."""
+    taken = (one for one in function.variants if one.name == knobs[KNOB])
+    return next((one.facts(problem, knobs) for one in taken), None)
 
 
 def last_line(error: BaseException, fits: Callable[[str], bool]) -> tuple[str, int]:

@@ -117,7 +117,7 @@ def streamed_prefill(k, s, kv_blocks, form_of):
 
     with prologue():
         attention.setup()
-    with each_item() if form.persistent else prologue():
+    with each_item() if form.facts.persistent else prologue():
         attention.begin()
         attention.load_queries()
 

@@ -354,7 +354,8 @@ def test_roles_that_are_spelled_otherwise_are_refused():
 
         @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
         def small(k, s):
-            MlaDecodeMerge(k, s, s.role("merge", warpgroups=2, registers=64), HOPPER)
+            merge = s.role("merge", warpgroups=2, registers=64)
+            MlaDecodeMerge(k, s, merge, HOPPER, slot_rows=64)
 
         small.build(MlaDecodeMergeConfig(64), {})
     assert "role left does 1 tiles a pass; the kernel does 2" in "".join(

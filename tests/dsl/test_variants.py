@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 
 from mlagen.attention.latent.facts import Facts, facts_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.prefill.facts import PrefillFacts
+from mlagen.attention.prefill.facts import facts_of as prefill_facts
 from mlagen.dsl import Knobs, Variant
 from mlagen.dsl.variant import taken
 from mlagen.errors import BinaryError, ConfigError, ScheduleError
+from mlagen.families.mla_decode import costs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.unit import unit_of
+from mlagen.families.split_merge.facts import MergeFacts
+from mlagen.families.split_merge.facts import facts_of as merge_facts
 from mlagen.request import BuildTexts, build_from_text
+from mlagen.verify import verify
 
 
 @dataclass(frozen=True)
@@ -61,12 +70,20 @@ def test_two_of_one_name_are_refused():
         taken((SMALL, SMALL), Problem(3), Knobs({}))
 
 
+def of_16(known):
+    return costs.of_rows(known, MlaDecodeConfig(16))
+
+
 @pytest.mark.parametrize(
     "knobs, variant, facts",
     [
-        ([], "swap_ab", Facts(KEYS_AS_ROWS, 64, swap_ab=True, combine="blocks")),
-        (["variant=seesaw"], "seesaw", Facts(SEESAW, 64)),
-        (["persistent=1"], "seesaw", Facts(SEESAW, 64, items="several", combine="fix_up")),
+        ([], "swap_ab", Facts(KEYS_AS_ROWS, 64, combine="blocks", costs=of_16(costs.SWAP_AB))),
+        (["variant=seesaw"], "seesaw", Facts(SEESAW, 64, costs=of_16(costs.SEESAW))),
+        (
+            ["persistent=1"],
+            "seesaw",
+            Facts(SEESAW, 64, items="several", combine="fix_up", costs=of_16(costs.SEESAW)),
+        ),
     ],
 )
 def test_the_manifest_carries_name_and_facts(knobs, variant, facts):
@@ -82,10 +99,64 @@ def test_the_manifest_carries_name_and_facts(knobs, variant, facts):
         {"order": {"tile": 64, "first_columns": [0], "late_columns": 512}, "rows": 0},
         {"order": {"tile": 64, "first_columns": [0], "late_columns": 512}, "rows": 64,
          "combine": "nobody"},
+        {"order": {"tile": 64, "first_columns": [0], "late_columns": 512}, "rows": 64,
+         "costs": {"tile": 0.0}},
+        {"order": {"tile": 64, "first_columns": [0], "late_columns": 512}, "rows": 64,
+         "costs": {"crowd": []}},
+        {"order": {"tile": 64, "first_columns": [0], "late_columns": 512}, "rows": 64,
+         "costs": {"start": math.nan}},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_strangers_facts_are_refused(facts):
     made = build_from_text("mla_decode_merge_gfx950", BuildTexts(["num_heads=3"], [])).manifest
-    with pytest.raises(BinaryError, match="does not say how its variant computes"):
+    with pytest.raises(BinaryError, match="does not say how it computes"):
         facts_of(msgspec.structs.replace(made, facts=facts))
+
+
+def test_a_plan_needs_costs():
+    """An older manifest has none: it is read, and its kernel plans nothing by other costs."""
+    made = build_from_text("mla_decode_gfx950", BuildTexts(["num_heads=16"], [])).manifest
+    older = {name: fact for name, fact in made.facts.items() if name != "costs"}
+    assert unit_of(made).costs == costs.on_mi355x(MlaDecodeConfig(16), 64)
+    made = msgspec.structs.replace(made, facts=older)
+    assert facts_of(made).rows == 64
+    with pytest.raises(BinaryError, match="does not say what its work costs"):
+        unit_of(made)
+
+
+MLA_PREFILL = ("num_heads=2", "num_kv_heads=2", "ragged=true")
+AITER = ("dtype=fp8_e4m3", "output_dtype=bf16", "page_size=1")
+
+
+@pytest.mark.parametrize(
+    "kernel, sets, knobs, items",
+    [
+        ("mha_prefill_v2", ("num_heads=1", "num_kv_heads=1"), (), "one"),
+        ("mla_prefill_v2", MLA_PREFILL, (), "one"),
+        ("mla_prefill_v2", MLA_PREFILL, ("grid=persistent",), "several"),
+        ("mla_prefill_v2", MLA_PREFILL + AITER, ("grid=persistent", "arguments=aiter"), "aiter"),
+    ],
+)
+def test_operations_of_prefill_state_its_items(kernel, sets, knobs, items):
+    made = build_from_text(kernel, BuildTexts([*sets], [*knobs]))
+    assert prefill_facts(made) == PrefillFacts(items)
+    older = replace(made, manifest=msgspec.structs.replace(made.manifest, facts={}))
+    if items != "one":  # it is launched as any other, which its arguments refuse
+        with pytest.raises(ConfigError, match="the grid needs the size 'workgroups'"):
+            verify(older, lengths=(70,), num_keys=(90,))
+
+
+@pytest.mark.parametrize(
+    "kernel, facts",
+    [
+        ("mla_decode_merge_gfx950", MergeFacts(running=True, slot_rows=0)),
+        ("mla_decode_merge_sm90", MergeFacts(running=False, slot_rows=64)),
+        ("mla_decode_merge_sm100", MergeFacts(running=False, slot_rows=0)),
+    ],
+)
+def test_operations_of_merges_state_their_slots(kernel, facts):
+    made = build_from_text(kernel, BuildTexts(["num_heads=3"], []))
+    assert merge_facts(made) == facts
+    takes = any(arg.name == "slot_rows" for arg in made.manifest.args)
+    assert takes == (not facts.slot_rows)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from aiter import object_file
 
 from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.binary import load_code_object
+from mlagen.codegen.manifest import plain_facts
 from mlagen.families.mla_prefill.gfx950.form import aiter_signature
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 
@@ -46,5 +48,6 @@ def aiter_artifact(config: MlaConfigV2) -> Artifact:
         text_sha256=sha256(""),
         code_sha256=sha256(code),
         source=(),
+        facts=plain_facts(PrefillFacts("aiter")),
     )
     return Artifact(manifest, code, "")

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import SEESAW
 from mlagen.attention.latent.scales import MODEL_SCALE
@@ -82,7 +83,7 @@ def make(make_artifact, *scalars, problem=None):
         family="mla_decode",
         problem_type="MlaDecodeConfig",
         problem=problem or CONFIG.to_fields(),
-        facts=plain_facts(Facts(SEESAW, 64)),
+        facts=plain_facts(Facts(SEESAW, 64, costs=Costs())),
         args=args + numbers,
         kernarg_bytes=48 + 4 * len(numbers),
     )
@@ -238,7 +239,7 @@ def persistent(make_artifact):
 
     made = make(make_artifact, *ALL)
     args = (*made.manifest.args, Arg("shares", 64, 8, "pointer", "read"))
-    facts = plain_facts(Facts(SEESAW, 64, items="several"))
+    facts = plain_facts(Facts(SEESAW, 64, items="several", costs=Costs()))
     return replace(made, manifest=msgspec.structs.replace(made.manifest, args=args, facts=facts))
 
 

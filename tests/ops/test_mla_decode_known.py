@@ -19,6 +19,7 @@ from fake_cuda import FakeApi, TorchTensor
 
 from mlagen.attention.latent import known_calls as mla_decode_known
 from mlagen.attention.latent.call_tensors import Workspace
+from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.order import SEESAW
 from mlagen.attention.latent.outputs import Outputs
@@ -87,7 +88,7 @@ def kernel(make_artifact: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) ->
         kernel="mla_decode_sm90", target="sm_90a", family="mla_decode",
         problem_type="MlaDecodeConfig",
         problem=CONFIG.to_fields(), args=args, kernarg_bytes=8 * len(NAMES) + 4, grid=(),
-        block=(64, 1, 1), facts=plain_facts(Facts(SEESAW, 64)),
+        block=(64, 1, 1), facts=plain_facts(Facts(SEESAW, 64, costs=Costs())),
     )  # fmt: skip
     api.parameters = (8,) * len(NAMES) + (4,)
     launcher = CudaLauncher()

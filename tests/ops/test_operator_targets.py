@@ -275,7 +275,7 @@ def rocm(torch: Torch, architecture: str) -> None:
     """A torch of ROCm, whose GPUs it calls "cuda" as well."""
     torch.module.version = SimpleNamespace(hip="7.2")
     torch.module.cuda.get_device_properties = lambda device: SimpleNamespace(
-        gcnArchName=architecture
+        gcnArchName=architecture, multi_processor_count=256
     )
     torch.module.cuda.get_device_name = lambda device: "AMD Fake"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.artifact import Arg, GridDim
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.work import WorkItem
+from mlagen.codegen.manifest import plain_facts
 from mlagen.families.mla_prefill.gfx950.form import aiter_signature, signature
 from mlagen.launch import LaunchReport
 
@@ -13,6 +15,7 @@ from mlagen.launch import LaunchReport
 def artifact_of(make_artifact, config, *, persistent=True, aiter=False):
     """An artifact of the problem with the arguments of its form, and no code that runs."""
     taken = aiter_signature(config) if aiter else signature(config, persistent=persistent)
+    facts = PrefillFacts("aiter" if aiter else "several" if persistent else "one")
     return make_artifact(
         kernel="mla",
         family="mla_prefill",
@@ -22,6 +25,7 @@ def artifact_of(make_artifact, config, *, persistent=True, aiter=False):
         ),
         kernarg_bytes=taken.kernarg_bytes,
         grid=tuple(GridDim(size, tile) for size, tile in taken.grid),
+        facts=plain_facts(facts),
     )
 
 

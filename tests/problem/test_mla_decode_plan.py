@@ -9,11 +9,18 @@ import pytest
 
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS, LINES_A_ROW, MERGE_WARPS
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode import costs
 from mlagen.families.mla_decode import plan as mla_decode_plan
-from mlagen.families.mla_decode.even_splits import boundaries, costs_of, longest_split
+from mlagen.families.mla_decode.even_splits import boundaries, longest_split
 from mlagen.families.mla_decode.plan import OPEN_END, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
-from mlagen.families.mla_decode.unit import HOPPER
+from mlagen.families.mla_decode.unit import B200_SMS, HOPPER, Unit
+
+
+def of_b200(config, ctas):
+    """A block of a B200, or a CTA pair."""
+    return Unit(64 * ctas, B200_SMS // ctas, costs.on_b200(config, ctas), ctas)
+
 
 CONFIGS = (
     MlaDecodeConfig(128),
@@ -111,7 +118,7 @@ def test_parts_put_together_have_slots_after_each_other(config, together):
     [(8, 2048, 16, 16), (32, 2048, 4, 4), (64, 8192, 2, 2), (1, 8192, 1, 64), (128, 2048, 1, 1)],
 )
 def test_parts_are_put_together_where_all_run_at_once(batch, keys, together, parts):
-    few = replace(HOPPER, few=True, together=32)
+    few = replace(HOPPER, costs=costs.SWAP_AB, together=32)
     work = plan_work(MlaDecodeConfig(16), [keys] * batch, unit=few, together=None)
     assert (work.together, len(work.items)) == (together, batch * parts)
     fixed = plan_work(MlaDecodeConfig(16), [keys] * batch, unit=few, together=None, split_keys=256)
@@ -154,7 +161,7 @@ def test_fixed_splits_are_those_of_the_sequence_alone():
 def ended(config, work, lengths, blocks):
     """When the last item and the merge end, in microseconds, each SM taking the next item as it
     becomes free: one by one what the plan's estimate only bounds."""
-    items, costs = work.items.tolist(), costs_of(config)
+    items, known = work.items.tolist(), HOPPER.costs
     crowd = min(len(items), blocks) / blocks
     free = [0.0] * blocks
     most = 0
@@ -162,8 +169,8 @@ def ended(config, work, lengths, blocks):
         tiles = max(min(item[6], -(-lengths[item[0]] // TILE)) - item[5], 0)
         tiles += tiles > 1 and tiles % 2
         most = max(most, tiles)
-        heapq.heappush(free, heapq.heappop(free) + costs.item(tiles, crowd))
-    return max(free) + costs.once(most, work.slots)
+        heapq.heappush(free, heapq.heappop(free) + known.item(tiles, crowd))
+    return max(free) + known.once(most, work.slots)
 
 
 @pytest.mark.parametrize("heads", [16, 64, 128])

@@ -5,13 +5,13 @@ import itertools
 
 import numpy as np
 import pytest
-from test_mla_decode_plan import CONFIGS, owners
+from test_mla_decode_plan import CONFIGS, of_b200, owners
 
-from mlagen.families.mla_decode.even_splits import costs_of, longest_first
+from mlagen.families.mla_decode.even_splits import longest_first
 from mlagen.families.mla_decode.plan import OPEN_END, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import ITEM, LEAST
-from mlagen.families.mla_decode.unit import BLACKWELL, PAIR
+from mlagen.families.mla_decode.unit import HOPPER
 
 EVEN = np.random.default_rng(0).integers(4096, 8192, 128).tolist()
 MIXED = [8192, 3000] * 40  # of 128 heads 1.2 row blocks a block
@@ -31,7 +31,9 @@ def loads(work, lengths):
     return np.array([tiles[a:b].sum() for a, b in itertools.pairwise(starts)])
 
 
-B200 = {"unit": BLACKWELL, "takes_in": False}
+WIDE = MlaDecodeConfig(128)
+PAIR = of_b200(WIDE, 2)
+B200 = {"unit": of_b200(WIDE, 1), "takes_in": False}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_shares_are_even(heads, tokens, lengths):
         # Each gang of blocks may have a cut at its end, and rounds it to even tiles.
         assert held.max() <= whole / 132 + 2 * (ITEM + LEAST)
     else:
-        costs = costs_of(config)
+        costs = HOPPER.costs
         # A share that is cut has one item more.
         gained = held.max() - whole / 132 - ITEM
         gained *= costs.tile + costs.crowd[-1][1]
@@ -181,7 +183,7 @@ def test_pairs_of_a_b200_have_the_shares_that_end_first(batch, keys, cut):
     """Equal shares with their merge, sequences whole, or even splits with a pair each. Estimated,
     none of these ends later than an item a pair."""
     config, lengths = MlaDecodeConfig(128), [keys] * batch
-    costs = costs_of(config, PAIR)
+    costs = PAIR.costs
     work = plan_work(config, lengths, persistent=True, takes_in=False, unit=PAIR)
     assert bool(work.slots) == cut and work.shares[-1] == len(work.items)
     tiles, counts = tiles_of(work, lengths), np.diff(work.shares)

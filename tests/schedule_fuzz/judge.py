@@ -21,12 +21,14 @@ from unittest.mock import patch
 
 import emulated
 import hopper_texts
+import msgspec
 from edit_sizes import inlined
 from edits import Edited, edited
 from fuzzed import ROOT, Case
 
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
+from mlagen.codegen.manifest import plain_facts
 from mlagen.codegen.schedules import _loaded, load
 from mlagen.dsl import ScheduleFunction
 from mlagen.errors import MlagenError, ProofError, TemplateError
@@ -150,16 +152,8 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
         free = table.__code__.co_argcount - 2 - len(case.given)
         defaults = (*case.given, *(table.__defaults__ or ())[-free:]) if free else case.given
         given = FunctionType(table.__code__, table.__globals__, table.__name__, defaults)
-        function = dataclasses.replace(function, problem_type=_solved(case), function=given)
+        function = dataclasses.replace(function, problem_type=case.solves, function=given)
     return function
-
-
-def _solved(case: Case) -> Any:
-    """The problem's class, which says the facts of a case whose table is that of a variant."""
-    facts, solves = case.facts, case.solves
-    if facts is None or solves is None:
-        return solves
-    return type(solves.__name__, (solves,), {"facts": lambda k, _, knobs: facts(k, knobs)})
 
 
 @contextmanager
@@ -207,7 +201,7 @@ def _built(
         made = hopper_texts.unassembled(function, problem, knobs)
         if _digest(made) == digest:
             raise _Unchanged
-        return made
+        return _with_facts(case, made, problem)
     module = sys.modules["mlagen.targets.gfx950.codegen.build"]
     assemble = module.assemble  # type: ignore[attr-defined]
 
@@ -217,7 +211,15 @@ def _built(
         return assemble(text, **named)  # type: ignore[no-any-return]
 
     with patch.object(module, "assemble", asked):
-        return build(function, problem, knobs=knobs)
+        return _with_facts(case, build(function, problem, knobs=knobs), problem)
+
+
+def _with_facts(case: Case, made: Artifact, problem: Any) -> Artifact:
+    """The artifact; of a case whose table is that of a variant with what the variant says."""
+    if case.facts is None:
+        return made
+    facts = plain_facts(case.facts(problem, made.manifest.knobs))
+    return dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, facts=facts))
 
 
 # ---- one edit ------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from mlagen.artifact import Artifact
 from mlagen.artifact.maps import RoleMap
 from mlagen.attention.masks import ChunkedCausal, Null, SlidingWindowCausal
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.work import is_persistent
 from mlagen.family import Call, Covering, tile_counts
 
 DATA = "every_tile"
@@ -61,7 +61,7 @@ def prefill_covering(config: PrefillConfig, artifact: Artifact) -> Covering:
         for role in artifact.manifest.map.roles:
             limits += _uncut(config, role, wanted)
     calls = list(_calls(config, list(dict.fromkeys(places))))
-    if is_persistent(artifact):
+    if facts_of(artifact).persistent:
         calls.append(replace(calls[-1], thin=False))  # divided among workgroups, which cut tiles
     return Covering(tuple(calls), tuple(dict.fromkeys(limits)))
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import default_scale
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
-from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import UnsupportedError
 from mlagen.family import MutantCall, MutantInputs
 from mlagen.problem.formats import ELEMENT_TYPES
@@ -54,7 +54,7 @@ class PrefillMutants(MutantInputs):
         self._kind = kind
         self._config = kind.config_type.from_fields(kind.fields(artifact))
         what = ""
-        if is_persistent(artifact):
+        if facts_of(artifact).persistent:
             what = "a persistent grid, whose workgroups walk parts of several query tiles"
         elif set(self._config.key_shapes) != {"k", "v"}:
             what = f"keys in {', '.join(self._config.key_shapes)}"

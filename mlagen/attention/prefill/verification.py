@@ -12,13 +12,13 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.calls import prefill_covering
 from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
-from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
 from mlagen.family import Chosen, Covering, Kind, Sample, Size, Trial, Walk
 from mlagen.launch import Launcher, LaunchReport
@@ -204,7 +204,7 @@ class PrefillKind(Kind):
         return self.config_type.of(manifest.problem, manifest.knobs).to_fields()
 
     def has_planned_work(self, artifact: Artifact) -> bool:
-        return is_persistent(artifact)
+        return facts_of(artifact).persistent
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_int32, check_offsets
 
@@ -69,11 +68,6 @@ class WorkItem:
             )
         batch, slot, qo_start, qo_end, kv_start, kv_end, offset = fields
         return WorkItem(batch, slot, qo_start, qo_end, kv_start, kv_end, offset, head)
-
-
-def is_persistent(artifact: Artifact) -> bool:
-    """Whether the kernel's workgroups walk work items."""
-    return any(arg.name == "work_indptr" for arg in artifact.manifest.args)
 
 
 def work_arrays(groups: Iterable[Sequence[WorkItem]]) -> tuple[Ints, Ints]:

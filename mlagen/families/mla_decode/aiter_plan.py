@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.families.mla_decode.aiter_work import FINAL, WORDS, AiterItem, Ints
+from mlagen.families.mla_decode.costs import on_mi355x
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
@@ -21,7 +22,7 @@ from mlagen.families.mla_decode.unit import MI355X_CUS, Unit
 from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
-_UNIT = Unit("gfx950", 128, MI355X_CUS)  # what splits are estimated for
+ROWS = 128  # of a workgroup that splits are estimated for
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,9 @@ def plan_aiter(
     """Work for sequences of `lengths` keys and `q_lens` tokens, q_len without these, whose pages
     follow each other in the list. Splits are those of `plan_work`, moved down to where
     pages begin; the items follow each other, as many for each workgroup."""
+    unit = Unit(ROWS, MI355X_CUS, on_mi355x(config, ROWS))
     planned = plan_work(
-        config, lengths, q_lens=q_lens, blocks=workgroups, split_keys=split_keys, unit=_UNIT
+        config, lengths, q_lens=q_lens, blocks=workgroups, split_keys=split_keys, unit=unit
     )
     counts = [config.q_len] * len(lengths) if q_lens is None else list(q_lens)
     starts_of = np.cumsum([0, *counts]).tolist()

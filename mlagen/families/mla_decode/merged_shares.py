@@ -1,4 +1,4 @@
-"""Shares of persistent blocks whose parts the merge kernel puts together: on a B200.
+"""Shares of persistent blocks, by what a further item of a block costs.
 
 Whole sequences go to whom has least; or all tiles are put on one line, which is cut where a share
 ends; or equal splits have a block each. That is taken which is estimated to end first, with what
@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.families.mla_decode.even_splits import GAIN, SECOND, Costs, Ints, costs_of, end
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.attention.latent.costs import Costs
+from mlagen.families.mla_decode.even_splits import GAIN, SECOND, Ints, end
 from mlagen.families.mla_decode.shares import LEAST, PARTS, Cut, cut_line, whole_sequences
 from mlagen.families.mla_decode.unit import Unit
-
-TARGETS = ("sm_100a",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +26,22 @@ class _Timed:
 
 
 def merged_shares(
-    config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit, counts: Ints
+    tiles: Ints, row_blocks: Ints, unit: Unit, counts: Ints, further: float
 ) -> Cut | None:
     """Which gang has which pieces of the sequences; None where `counts` equal splits, an item a
     block, are estimated to end first, or sequences have different numbers of row blocks."""
     gang = int(row_blocks.max(initial=0))
     if not gang or np.any(row_blocks != gang) or not tiles.any() or unit.blocks < gang:
         return None
-    costs, gangs, lengths = costs_of(config, unit), unit.blocks // gang, tiles.tolist()
-    found = [_timed(costs, lengths, whole_sequences(lengths, gangs, gang))]
+    costs, gangs, lengths = unit.costs, unit.blocks // gang, tiles.tolist()
+    found = [_timed(costs, further, lengths, whole_sequences(lengths, gangs, gang))]
     a_tile = costs.item(1, 1.0) - costs.start
-    item = max(round(costs.further / a_tile), 1)
+    item = max(round(further / a_tile), 1)
     low = -(-int(tiles.sum() + item * len(lengths)) // gangs)
     for share in range(low, low + 2 * (item + LEAST)):
         cut = cut_line(lengths, gangs, gang, share, item=item, takes=0)
         if cut is not None:
-            timed = _timed(costs, lengths, cut)
+            timed = _timed(costs, further, lengths, cut)
             found.append(_Timed(timed.cut, (timed.time + SECOND) / GAIN))
             break
     best = min(found, key=lambda one: one.time)
@@ -53,12 +51,12 @@ def merged_shares(
     return best.cut if best.time < even else None
 
 
-def _timed(costs: Costs, lengths: list[int], cut: Cut) -> _Timed:
+def _timed(costs: Costs, further: float, lengths: list[int], cut: Cut) -> _Timed:
     """When shares are estimated to end."""
     pieces = [np.diff([0, *own, n]) for own, n in zip(cut.ends, lengths, strict=True)]
     tiles = np.concatenate(pieces)
     items = np.bincount(cut.gangs)
-    alone = np.bincount(cut.gangs, weights=costs.item(tiles, 1.0) - costs.start + costs.further)
-    ended = float((alone[items > 0] + costs.start - costs.further).max())
+    alone = np.bincount(cut.gangs, weights=costs.item(tiles, 1.0) - costs.start + further)
+    ended = float((alone[items > 0] + costs.start - further).max())
     parts = cut.gang * sum(len(own) * (1 + (len(own) == PARTS)) for own in pieces if len(own) > 1)
     return _Timed(cut, ended + costs.once(2, parts))

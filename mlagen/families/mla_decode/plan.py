@@ -34,7 +34,7 @@ from mlagen.attention.latent.block_sizes import LINES_A_ROW, TOGETHER
 from mlagen.attention.latent.split_work import Ints, Ints32, merge_table, within
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts, parts_together
-from mlagen.families.mla_decode.merged_shares import TARGETS, merged_shares
+from mlagen.families.mla_decode.merged_shares import merged_shares
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 from mlagen.families.mla_decode.uneven_splits import uneven_ends
@@ -108,14 +108,14 @@ def plan_work(
     apart = split_keys is not None or persistent
     device = replace(unit, blocks=blocks)
     if together is None:
-        together = 1 if apart else parts_together(config, tiles, rows.blocks, device)
+        together = 1 if apart else parts_together(tiles, rows.blocks, device)
     _check_together(together, apart=apart)
     if together > 1:
         splits, cut = _even_splits(low, tiles, np.full(len(tiles), together)), None
     elif split_keys is not None:
         splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
-        splits, cut = _splits(config, low, tiles, rows.blocks, device, persistent=persistent)
+        splits, cut = _splits(low, tiles, rows.blocks, device, persistent=persistent)
     counts = np.array([len(own) for own in splits], np.int64)
     few = bool((counts * rows.blocks).sum() <= blocks)
     one_each = persistent and split_keys is None and cut is None and few
@@ -300,21 +300,15 @@ def _tiles(config: MlaDecodeConfig, keys: Ints, tokens: Ints) -> tuple[Ints, Int
 
 
 def _splits(
-    config: MlaDecodeConfig,
-    low: Ints,
-    tiles: Ints,
-    row_blocks: Ints,
-    unit: Unit,
-    *,
-    persistent: bool,
+    low: Ints, tiles: Ints, row_blocks: Ints, unit: Unit, *, persistent: bool
 ) -> tuple[tuple[tuple[int, ...], ...], Cut | None]:
     """The first tile of each split of each sequence, and who has them where that is said."""
-    counts, cut = _shares(config, tiles, row_blocks, unit) if persistent else (None, None)
+    counts, cut = _shares(tiles, row_blocks, unit) if persistent else (None, None)
     if cut is not None:
         return cut.splits(low), cut
     if counts is None:
-        counts = even_counts(config, tiles, row_blocks, unit)
-    ends = None if persistent else uneven_ends(config, tiles, row_blocks, unit, counts)
+        counts = even_counts(tiles, row_blocks, unit)
+    ends = None if persistent else uneven_ends(tiles, row_blocks, unit, counts)
     if ends is None:
         return _even_splits(low, tiles, counts), None
     return tuple(
@@ -322,19 +316,17 @@ def _splits(
     ), None
 
 
-def _shares(
-    config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit
-) -> tuple[Ints | None, Cut | None]:
+def _shares(tiles: Ints, row_blocks: Ints, unit: Unit) -> tuple[Ints | None, Cut | None]:
     """Of persistent blocks: even splits of each sequence, where these are known, and who has which
     pieces, where blocks do not have an item each."""
-    if unit.target in TARGETS:
-        counts = even_counts(config, tiles, row_blocks, unit)
-        return counts, merged_shares(config, tiles, row_blocks, unit, counts)
+    if unit.costs.further is not None:
+        counts = even_counts(tiles, row_blocks, unit)
+        return counts, merged_shares(tiles, row_blocks, unit, counts, unit.costs.further)
     if row_blocks.sum() > unit.blocks:
-        return None, cut_shares(config, tiles, row_blocks, unit)
-    counts = even_counts(config, tiles, row_blocks, unit)
+        return None, cut_shares(tiles, row_blocks, unit)
+    counts = even_counts(tiles, row_blocks, unit)
     few = (counts * row_blocks).sum() <= unit.blocks
-    return counts, None if few else cut_shares(config, tiles, row_blocks, unit)
+    return counts, None if few else cut_shares(tiles, row_blocks, unit)
 
 
 def _even_splits(low: Ints, tiles: Ints, counts: Ints) -> tuple[tuple[int, ...], ...]:

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.families.mla_decode.even_splits import SECOND, costs_of
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.even_splits import SECOND
 from mlagen.families.mla_decode.unit import Unit
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +66,7 @@ class Cut:
         return order[first[block // self.gang] + nth], block % self.gang, shares
 
 
-def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Unit) -> Cut | None:
+def cut_shares(tiles: Ints, row_blocks: Ints, unit: Unit) -> Cut | None:
     """Which gang has which pieces of the sequences; None where these have different numbers of row
     blocks, or gangs of theirs would leave too many blocks idle."""
     gang, blocks = int(row_blocks.max(initial=0)), unit.blocks
@@ -78,7 +77,7 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, unit: Uni
     whole = whole_sequences(lengths, gangs, gang)
     low = -(-int(tiles.sum() + ITEM * len(lengths)) // gangs)
     high, best = low + 2 * (ITEM + LEAST), None
-    costs = costs_of(config, unit)
+    costs = unit.costs
     a_tile = costs.tile + costs.crowd[-1][1]
     while low < high:
         share = (low + high) // 2

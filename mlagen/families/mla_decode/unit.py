@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlagen.artifact import Manifest
-from mlagen.attention.latent.block_sizes import BLOCK_ROWS, H200_SMS, MOST_SLICES
+from mlagen.attention.latent.block_sizes import BLOCK_ROWS, H200_SMS
+from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.facts import facts_of
-from mlagen.errors import ConfigError
+from mlagen.errors import BinaryError, ConfigError
 
 B200_SMS = 148
 MI355X_CUS = 256
@@ -16,15 +17,14 @@ MI355X_CUS = 256
 @dataclass(frozen=True, slots=True)
 class Unit:
     """`rows`: query rows that a block, or a CTA pair, has at most, and a slot has room for.
-    `blocks`: blocks or pairs of a whole GPU, one an SM or compute unit, or two SMs. `ctas`: blocks
-    of threads that take a work item together, 2 of a CTA pair. `few`: products have keys as their
-    rows; `together`: parts of a row block that blocks put together, at most."""
+    `blocks`: blocks or pairs of a whole GPU, one an SM or compute unit, or two SMs. `costs`: of its
+    work. `ctas`: blocks of threads that take a work item together, 2 of a CTA pair. `together`:
+    parts of a row block that blocks put together, at most."""
 
-    target: str
     rows: int
     blocks: int
+    costs: Costs = field(default_factory=Costs)
     ctas: int = 1
-    few: bool = False
     together: int = 1
 
     def grid(self, items: int) -> dict[str, int]:
@@ -36,9 +36,7 @@ class Unit:
         return max(sms // self.ctas, min(sms, 1))
 
 
-HOPPER = Unit("sm_90a", BLOCK_ROWS, H200_SMS)
-BLACKWELL = Unit("sm_100a", BLOCK_ROWS, B200_SMS)
-PAIR = Unit("sm_100a", 2 * BLOCK_ROWS, B200_SMS // 2, ctas=2)
+HOPPER = Unit(BLOCK_ROWS, H200_SMS)
 SMS = {"sm_90a": H200_SMS, "sm_100a": B200_SMS, "gfx950": MI355X_CUS}
 MERGE_KERNELS = {  # what merges split work
     "sm_90a": "mla_decode_merge_sm90",
@@ -48,11 +46,16 @@ MERGE_KERNELS = {  # what merges split work
 
 
 def unit_of(manifest: Manifest) -> Unit:
-    """The unit of a decode kernel."""
+    """The unit of a decode kernel. BinaryError: its manifest does not say what its work costs."""
     facts = facts_of(manifest)
-    together = MOST_SLICES // facts.roles if facts.combine == "blocks" else 1
+    if facts.costs is None:
+        raise BinaryError(
+            f"the manifest of {manifest.kernel} does not say what its work costs, which plans are "
+            f"made by",
+            hint="build it again with this version of mlagen",
+        )
     blocks = SMS[manifest.target] // facts.ctas
-    return Unit(manifest.target, facts.rows, blocks, facts.ctas, facts.swap_ab, together)
+    return Unit(facts.rows, blocks, facts.costs, facts.ctas, facts.together)
 
 
 def cannot_put_together(together: int) -> ConfigError:

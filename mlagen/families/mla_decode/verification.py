@@ -324,19 +324,20 @@ class MlaDecodeKind(Kind):
             limits += ("masks of a chunk's beginning in tiles that no chunk can begin in",)
         whole: dict[str, Any] = {"lengths": lengths}
         parts: dict[str, Any] = {"lengths": late, "split_keys": 2 * TILE}
-        if facts_of(artifact.manifest).several:
-            gang = -(-config.num_heads * config.q_len // unit_of(artifact.manifest).rows)
+        facts = facts_of(artifact.manifest)
+        if facts.several:
+            gang = -(-config.num_heads * config.q_len // facts.rows)
             whole |= {"split_keys": UNSPLIT, "blocks": 2 * gang}
-            if artifact.manifest.target == "sm_100a":
+            if facts.combine != "fix_up":
                 # Blocks take no parts in. Items of one tile turn the ring of keys, too.
                 whole |= {"lengths": (*lengths, *(TILE,) * ONE_TILE)}
                 parts |= {"blocks": 2 * gang}
             else:
                 parts = {"lengths": (700, 700, 700), "blocks": 2 * gang}
         calls = [Call("realistic", whole), Call("late_max", parts)]
-        if unit_of(artifact.manifest).together > 1:
+        if facts.together > 1:
             for n in TOGETHER[1:]:
-                if n <= unit_of(artifact.manifest).together:
+                if n <= facts.together:
                     calls.append(Call("realistic", {"lengths": (3, 4 * TILE + 4), "together": n}))
             limits += ("slices that are left over: who asks gives way to other blocks here",)
         if order.running:  # by waves, maxima move in any tile

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.workspace import WorkCall
 
 Array = npt.NDArray[Any]
-
-
-def takes_aiters_arguments(artifact: Artifact) -> bool:
-    """Whether the kernel is launched with these."""
-    return any(arg.name == "page_list" for arg in artifact.manifest.args)
 
 
 def aiter_arguments(

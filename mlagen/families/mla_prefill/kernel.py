@@ -8,14 +8,14 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.calls import taking
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.host import PrefillArguments, host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.aiter import aiter_arguments, takes_aiters_arguments
+from mlagen.families.mla_prefill.aiter import aiter_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -81,8 +81,8 @@ class MlaPrefillKernel(PrefillKernel):
         super().__init__(artifact, launcher)
         self.workgroups = workgroups
         self.reduce = reduce
-        self.persistent = is_persistent(artifact)
-        self.takes_aiters_arguments = takes_aiters_arguments(artifact)
+        facts = facts_of(artifact)
+        self.persistent, self.takes_aiters_arguments = facts.persistent, facts.aiter
 
     @takes_call
     def __call__(self, call: PrefillCall) -> Any:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
-from mlagen.attention.prefill.work import WorkItem, is_persistent
+from mlagen.attention.prefill.work import WorkItem
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.aiter import takes_aiters_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.kernel import COMPUTE_UNITS, MlaPrefillKernel
@@ -30,16 +30,16 @@ class MlaPrefillTrial(PrefillTrial):
         """With the artifact's tiles, and the work of a persistent kernel divided over a few
         workgroups, so that each walks several items and some tiles are cut."""
         tiled = super().planned(artifact)
-        if not is_persistent(artifact):
+        if not facts_of(artifact).persistent:
             return tiled
         assert isinstance(tiled.inputs, MlaPrefillInputs)
-        listed = takes_aiters_arguments(artifact)
+        listed = facts_of(artifact).aiter
         plan = plan_inputs(tiled.inputs, workgroups, listed=listed)
         return replace(tiled, plan=plan)
 
     def thinned(self, artifact: Artifact) -> MlaPrefillTrial:
         """One workgroup of a persistent kernel walks everything, so that no item is cut."""
-        if is_persistent(artifact):
+        if facts_of(artifact).persistent:
             return self.planned(artifact, 1)
         return super().thinned(artifact)
 
@@ -54,7 +54,7 @@ class MlaPrefillTrial(PrefillTrial):
         return kernel.run(self.inputs, plan=self.plan, compared=self.compared)
 
     def heads(self, groups: Iterable[Workgroup], artifact: Artifact) -> dict[int, set[int]]:
-        if not is_persistent(artifact):
+        if not facts_of(artifact).persistent:
             return super().heads(groups, artifact)
         plan, found = self._whole_plan(artifact), dict[int, set[int]]()
         for group, _, _ in groups:
@@ -64,12 +64,12 @@ class MlaPrefillTrial(PrefillTrial):
         return found
 
     def grid(self, artifact: Artifact) -> Workgroup:
-        return (COMPUTE_UNITS, 1, 1) if is_persistent(artifact) else super().grid(artifact)
+        return (COMPUTE_UNITS, 1, 1) if facts_of(artifact).persistent else super().grid(artifact)
 
     def _whole_plan(self, artifact: Artifact) -> WorkPlan:
         """The plan for a whole GPU."""
         assert isinstance(self.inputs, MlaPrefillInputs)
-        listed = takes_aiters_arguments(artifact)
+        listed = facts_of(artifact).aiter
         return plan_inputs(self.inputs, COMPUTE_UNITS, listed=listed)
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.call_tensors import HostMemory, Memory, TorchMemory, own_tensors
+from mlagen.attention.latent.facts import facts_of
 from mlagen.attention.latent.known_calls import Key, KnownCalls
 from mlagen.attention.latent.outputs import OutputMaker, Outputs
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.unit import unit_of
+from mlagen.families.mla_decode.unit import SMS
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
 from mlagen.families.mla_sparse.kept import Kept
@@ -134,9 +135,8 @@ class MlaSparseKernel:
         self.launcher: Launcher = usual
         self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._grid = tuple(each.size for each in manifest.grid)
-        self._arguments = {arg.name for arg in manifest.args}
         self._build, self._memory, self._own_sms = build, memory, sms
-        self._unit = unit_of(manifest)
+        self._facts = facts_of(manifest)
         self._kept: dict[str, Kept] = {}
         self._sms: dict[str, int] = {}
         self._streams: dict[int, Callable[[], int]] = {}
@@ -200,8 +200,7 @@ class MlaSparseKernel:
                 tensors[f"{prefix}topk_length"] = kept.lengths(found.entries)
         if "sink" not in tensors:
             tensors["sink"] = kept.no_sink(self.config.num_heads)
-        if "zeros" in self._arguments:
-            tensors["zeros"] = kept.zeros(self.config.d_qk)
+        tensors["zeros"] = kept.zeros(self.config.d_qk)
         launcher = self._on_host if found.host else self.launcher
         launches: list[Launch] = []
         theirs = (*found.tensors.values(), *found.outputs)
@@ -256,7 +255,7 @@ class MlaSparseKernel:
             return self._own_sms
         device = _device(q)
         if device not in self._sms:
-            count = self._unit.blocks
+            count = SMS[self.artifact.manifest.target]
             if is_torch(q):
                 properties = sys.modules["torch"].cuda.get_device_properties(q.device)
                 count = int(properties.multi_processor_count)

@@ -85,10 +85,9 @@ class MlaSparsePrefillKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        units = found.queries * groups_of(self.config.num_heads, self._unit.rows)
-        sizes = {"units": units}
-        if "blocks" in self._grid:  # that take units in turn
-            sizes["blocks"] = min(self._sms_of(tensors["q"]), units)
+        units = found.queries * groups_of(self.config.num_heads, self._facts.rows)
+        # A grid is units, or blocks that take these in turn.
+        sizes = {"units": units, "blocks": min(self._sms_of(tensors["q"]), units)}
         return [self._own(tensors, {**found.numbers, "units": units}, sizes)]
 
 
@@ -105,7 +104,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None, **more: Any) -> None:
         super().__init__(artifact, launcher, **more)
         self._merges: dict[bool, Artifact] = {}
-        self._puts_together = self._unit.together > 1
+        self._puts_together = self._facts.together > 1
 
     @takes_decode
     def __call__(self, call: SparseCall) -> tuple[Any, Any]:
@@ -143,7 +142,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        rows = self._unit.rows
+        rows = self._facts.rows
         units = found.queries * groups_of(self.config.num_heads, rows)
         splits, together = self._splits(call, found, units)
         slots = units * splits if splits > 1 else 1
@@ -151,8 +150,7 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         parts = kept.partials(slots, rows, stream)
         tensors |= parts
         numbers = {**found.numbers, **split_numbers(splits), "together": 0}
-        if "bulk" in self._arguments:
-            numbers["bulk"] = by_bulk(units * splits, self._sms_of(tensors["q"]))
+        numbers["bulk"] = by_bulk(units * splits, self._sms_of(tensors["q"]))
         if together > 1:
             tensors["arrivals"], numbers["together"] = kept.arrivals(slots, stream), together
         elif self._puts_together:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.block_sizes import TOGETHER
-from mlagen.attention.latent.facts import order_of
+from mlagen.attention.latent.facts import facts_of, order_of
 from mlagen.attention.latent.order import D_V, SEESAW, Order
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.unit import cannot_put_together, unit_of
+from mlagen.families.mla_decode.unit import cannot_put_together
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.inputs import (
@@ -135,7 +135,7 @@ class MlaSparseTrial(Trial):
         """Blocks that share the heads of a query."""
         if artifact.manifest.block == ONE_WARPGROUP:
             return 1
-        return groups_of(self.inputs.config.num_heads, unit_of(artifact.manifest).rows)
+        return groups_of(self.inputs.config.num_heads, facts_of(artifact.manifest).rows)
 
     def launched(self, artifact: Artifact) -> dict[str, int]:
         """The sizes that a launch's grid is told by."""
@@ -165,11 +165,10 @@ class MlaSparseTrial(Trial):
         output = partial(unwritten, compared=self.compared)
         o = output((queries * heads, D_V), ELEMENT_TYPES["bf16"])
         lse, most = output((2, queries * heads), np.float32)
-        unit, groups = unit_of(artifact.manifest), self.groups(artifact)
-        of_unit = unit.rows
+        facts, groups = facts_of(artifact.manifest), self.groups(artifact)
         slots = queries * groups * self.given.splits
-        partial_o = output((slots, of_unit, D_V), np.float32)
-        partial_lse = output((slots, of_unit), np.float32)
+        partial_o = output((slots, facts.rows, D_V), np.float32)
+        partial_lse = output((slots, facts.rows), np.float32)
         tensors = {
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
@@ -181,7 +180,7 @@ class MlaSparseTrial(Trial):
         }  # fmt: skip
         numbers["bulk"] = (inputs.batch + self.given.splits) % 2  # both are right
         blocks = self.launched(artifact)
-        if self.given.together > 1 and unit.together == 1:
+        if self.given.together > 1 and facts.together == 1:
             raise cannot_put_together(self.given.together)
         args = artifact.manifest.args
         report = launcher.launch(
@@ -412,7 +411,7 @@ class MlaSparseDecodeKind(_SparseKind):
 def _together(artifact: Artifact) -> tuple[Call, ...]:
     """Parts that are put together, of each number that the text has code for: some have a tile,
     some have none, and so have all of a query. Scores are small, so that sinks count."""
-    if unit_of(artifact.manifest).together == 1:
+    if facts_of(artifact.manifest).together == 1:
         return ()
     shape = {"batch": 2, "topk": 4 * TILE + 4, "lengths": (4 * TILE + 4, 5)}
     return tuple(
@@ -437,7 +436,7 @@ def _by_tiles(artifact: Artifact, entries: str) -> tuple[Call, ...]:
     in each tile; then invalid indices are in each, among keys of equal weight. Lists come several
     times where positions may hide a tile, or the maximum that is kept seldom moves."""
     manifest, order = artifact.manifest, order_of(artifact)
-    if manifest.target != "gfx950":
+    if not order.running:  # no code is skipped by waves
         return ()
     most, often = max(tile_counts(manifest)) + 1, manifest.problem.get("causal") or order.slack
     lengths = tuple(order.tile * n for n in range(most + 1)) * (4 if often else 1)

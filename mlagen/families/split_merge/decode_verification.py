@@ -20,6 +20,7 @@ from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.facts import facts_of
 from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import untouched
@@ -106,7 +107,7 @@ class MlaDecodeMergeTrial(Trial):
         return {"partials": self.inputs.partials, "slot_rows": self.inputs.work.slot_rows}
 
     def planned(self, artifact: Artifact) -> MlaDecodeMergeTrial:
-        return replace(self, running=artifact.manifest.target == "gfx950")
+        return replace(self, running=facts_of(artifact).running)
 
     def oracles(self) -> tuple[Expected, ...]:
         inputs = self.inputs
@@ -160,12 +161,13 @@ class MlaDecodeMergeTrial(Trial):
             "o": o, "lse": lse,
         }  # fmt: skip
         numbers = {"lse_stride": inputs.work.lse_stride}
-        if any(arg.name == "slot_rows" for arg in artifact.manifest.args):
+        own = facts_of(artifact).slot_rows
+        if not own:
             numbers["slot_rows"] = inputs.work.slot_rows
-        elif inputs.work.slot_rows != BLOCK_ROWS:
+        elif inputs.work.slot_rows != own:
             raise ConfigError(
                 f"slot_rows={inputs.work.slot_rows}: {artifact.manifest.kernel} merges parts of "
-                f"{BLOCK_ROWS} rows"
+                f"{own} rows"
             )
         if inputs.sink is not None:
             tensors["sink"], numbers["empty_lse"] = inputs.sink, EMPTY_LSE
@@ -228,7 +230,7 @@ class MlaDecodeMergeKind(Kind):
     def covering(self, artifact: Artifact) -> Covering:
         """Sequences of as many parts as one, two, four and eight warps share, and of more."""
         shape: dict[str, Any] = {"partials": (2, 4, 7, 11, 25, 70)}
-        if any(arg.name == "slot_rows" for arg in artifact.manifest.args):
+        if not facts_of(artifact).slot_rows:
             shape["slot_rows"] = 2 * BLOCK_ROWS
         return Covering(tuple(Call(data, shape) for data in self.data))
 

@@ -26,7 +26,7 @@ from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 def begin(s: Space, form: StreamedForm) -> Entry:
     """Declares the registers that the kernel starts with."""
-    if form.persistent:
+    if form.facts.persistent:
         return s.entry("workgroup", items=True)
     return s.entry("head", "query tile", "batch")
 
@@ -60,10 +60,11 @@ class StreamedAttention(PrefillAttention):
         self.k, self.keys, self.values, self.softmax = k, keys, values, softmax
         self.held, self.fetch = form.operands, fetch
         self.form, self.qk_steps = form.operands.form, form.operands.qk_steps
-        self.aiter, self.persistent = form.aiter, form.persistent
+        self.aiter, self.persistent = form.facts.aiter, form.facts.persistent
         s.signature = self.signature = form.signature
+        s.facts = form.facts
         self.regs = StreamedRegisters(k, s, entry, self.signature, self.held, (keys, values))
-        if form.aiter:
+        if self.aiter:
             self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
         elif self.fp8:
             self.out_scale = self.regs.arguments["out_scale"]

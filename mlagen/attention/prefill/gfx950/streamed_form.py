@@ -6,8 +6,9 @@ position (nope) and the rotary one (rope) of MLA. A family says its problem in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.fragments import MatrixFormat
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.attention.prefill.problem import PrefillConfig
@@ -42,13 +43,11 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class StreamedForm:
-    """What a family says of a problem to a streamed kernel. `persistent`: a workgroup walks work
-    items; otherwise it is one query tile. `aiter`: the arguments are those of AITER's launchers."""
+    """What a family says of a problem to a streamed kernel."""
 
     operands: Operands
     signature: Signature
-    persistent: bool = False
-    aiter: bool = False
+    facts: PrefillFacts = field(default_factory=PrefillFacts)
 
 
 def row_tensors(k: PrefillConfig) -> tuple[RowTensor, RowTensor]:

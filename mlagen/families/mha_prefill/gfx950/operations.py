@@ -6,6 +6,7 @@ the matrix pipe works on one tile, the vector pipe works on the other.
 
 from __future__ import annotations
 
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
 from mlagen.attention.prefill.gfx950.fragments import BF16, FORMATS, MFMA_K, MFMA_ROWS
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
@@ -60,7 +61,7 @@ class Attention(PrefillAttention):
             for ring, tensor in zip((keys, values), self.tensors.key_rows, strict=True)
         ]
         self.pages = Pages(k, s, self.regs, paged) if k.page_size else None
-        s.signature = signature(k)
+        s.signature, s.facts = signature(k), PrefillFacts()
         s.plain = self._plain_order(
             (
                 "arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.fragments import FORMATS
 from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
 from mlagen.attention.prefill.gfx950.streamed_form import (
@@ -28,15 +29,18 @@ def streamed_form(k: MlaConfigV2, *, persistent: bool = False, aiter: bool = Fal
     if persistent:
         refuse_persistent(k)
     if not aiter:
-        made = signature(k, persistent=persistent)
+        facts, made = (
+            PrefillFacts("several" if persistent else "one"),
+            signature(k, persistent=persistent),
+        )
     elif persistent:
-        made = aiter_signature(k)
+        facts, made = PrefillFacts("aiter"), aiter_signature(k)
     else:
         raise ConfigError(
             "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
             hint="grid=persistent; or arguments=mlagen",
         )
-    return StreamedForm(operands(k), made, persistent, aiter)
+    return StreamedForm(operands(k), made, facts)
 
 
 def operands(k: MlaConfigV2) -> Operands:

@@ -55,14 +55,14 @@ def _asks(k: Any, name: str) -> bool:
     return bool(getattr(k, name, False))
 
 
-def facts(order: Order | Callable[[Any], Order], *, swap_ab: bool = False) -> Any:
-    """Those of a variant; `order` may hang on the problem."""
+def facts(order: Order | Callable[[Any], Order], *, together: bool = False) -> Any:
+    """Those of a variant; `order` may hang on the problem. `together`: blocks of decode put parts
+    together."""
 
     def of(k: Any, knobs: Mapping[str, Any]) -> Facts:
         known = order if isinstance(order, Order) else order(k)
-        if swap_ab and hasattr(k, "q_len"):
-            return Facts(known, BLOCK_ROWS, swap_ab=True, combine="blocks")
-        return Facts(known, BLOCK_ROWS, swap_ab=swap_ab)
+        blocks = together and hasattr(k, "q_len")
+        return Facts(known, BLOCK_ROWS, combine="blocks" if blocks else "kernel")
 
     return of
 

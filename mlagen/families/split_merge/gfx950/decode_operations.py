@@ -19,6 +19,7 @@ from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, h
 from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, exactly, record
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.facts import MergeFacts
 from mlagen.targets.gfx950.dsl import Entry, Space
 
 FP32 = 4
@@ -53,7 +54,7 @@ class DecodeMerge:
 
     def __init__(self, k: MlaDecodeMergeConfig, s: Space, entry: Entry) -> None:
         self.k, self.entry, regs = k, entry, s.registers
-        s.signature = signature(k)
+        s.signature, s.facts = signature(k), MergeFacts(running=True, slot_rows=0)
         self.arguments = argument_registers(s, s.signature)
         columns = exactly("registers", k.d_v // LINES_A_ROW // LANES, "columns of a lane")
         self.part, self.output = regs.taken("P", columns), regs.taken("O", columns).regs()

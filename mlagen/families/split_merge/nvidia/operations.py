@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.attention.latent.block_sizes import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.block_sizes import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.dsl import (
     Operation,
     PipelineOrder,
@@ -27,6 +27,7 @@ from mlagen.dsl import (
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.facts import MergeFacts
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 FLOAT = 4
@@ -39,11 +40,17 @@ BLACKWELL = "mlagen_flash_fwd_mla_combine_kernel_sm100"
 
 class MlaDecodeMerge:
     """The operations of one merge kernel over the schedule's registers (acc, weight, taken) and its
-    room for the sums of warps. `symbol`: of the entry. A slot has 64 rows; on Blackwell, where a
-    CTA pair leaves 128, the call says how many (`slot_rows`)."""
+    room for the sums of warps. `symbol`: of the entry. `slot_rows`: query rows of a slot; 0: the
+    call says how many."""
 
     def __init__(
-        self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole, symbol: str
+        self,
+        k: MlaDecodeMergeConfig,
+        s: PipelineSpace,
+        role: WarpRole,
+        symbol: str,
+        *,
+        slot_rows: int,
     ) -> None:
         if role.threads != 32 * MERGE_WARPS or role.warps.start:
             raise ScheduleError(
@@ -58,12 +65,11 @@ class MlaDecodeMerge:
         self.supply: dict[str, Any] = {
             "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": splits, "parts": PARTS,
             "unrolled_log2": splits.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
-            "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
+            "line_columns": line, "lane_columns": columns, "slot_rows": slot_rows,
             "sums": touched(
                 s.smem.scratches["sums of warps"],
                 at_least("bytes", MERGE_WARPS * line * FLOAT, "a line of each warp"),
             ), "merge_bytes": MERGE_BYTES,
-            "any_rows": symbol == BLACKWELL,
             **{name: s.names(name, exactly("registers", n)) for name, n in extents.items()},
         }  # fmt: skip
         if k.sink:
@@ -79,7 +85,7 @@ class MlaDecodeMerge:
             *((("factor", ".f32", "what this row's sink leaves of O"),) if k.sink else ()),
         ):
             self.supply[name] = s.named(name, type, 1, why)[0]
-        s.symbol = symbol
+        s.symbol, s.facts = symbol, MergeFacts(running=False, slot_rows=slot_rows)
         s.signature = Signature(
             pack(
                 ("merges", "pointer:int32", "read"),
@@ -89,7 +95,7 @@ class MlaDecodeMerge:
                 ("o", f"pointer:{k.output_dtype}", "write"),
                 ("lse", "pointer:fp32", "write"),
                 ("lse_stride", "u32", "value"),
-                *((("slot_rows", "u32", "value"),) if symbol == BLACKWELL else ()),
+                *((("slot_rows", "u32", "value"),) if not slot_rows else ()),
                 *((("empty_lse", "u32", "value"),) if k.sink else ()),
                 ("row_count", "rows:lse", "value"),
                 ("slot_count", "rows:partial_lse@0", "value"),

@@ -59,13 +59,15 @@ class Schedule(ScheduleBase):
 @dataclass
 class Space:
     """What a schedule function gets besides the problem: knobs, LDS and registers. `plain`:
-    the loop that the schedule rearranges, said by the kernel."""
+    the loop that the schedule rearranges, said by the kernel. `facts`: what hosts know of a kernel
+    without variants, a dataclass of its family; its operations state it."""
 
     knobs: Knobs
     lds: Lds
     registers: Registers
     signature: Signature | None = None
     plain: PlainOrder | None = None
+    facts: Any = None
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
@@ -121,7 +123,7 @@ def run_clustered(
     # Only the roles say how many waves share a SIMD's registers.
     space.registers.limit(target.vgpr_budget(builder.roles.waves))
     return Schedule(
-        **said(function, builder, problem, chosen),
+        **said(function, builder, problem, chosen, space.facts),
         target=target,
         roles=builder.roles,
         lds=space.lds,

@@ -172,7 +172,9 @@ class PipelineSpace:
     prologue sets `%items`, how many. "ahead": an operation that seeks (`Operation.ahead`) sets
     `%coming`, the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items`
     counted down by the generated code. "apart", with tensor memory: what begins an item sets
-    `%tiles`, one or more. `plain`: the loop that the schedule rearranges; the kernel says it."""
+    `%tiles`, one or more. `plain`: the loop that the schedule rearranges; the kernel says it.
+    `facts`: what hosts know of a kernel without variants, a dataclass of its family; its operations
+    state it."""
 
     knobs: Knobs
     smem: Smem
@@ -182,6 +184,7 @@ class PipelineSpace:
     symbol: str = ""
     persistent: Persistent = ""
     plain: PipelineOrder | None = None
+    facts: Any = None
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -398,7 +401,7 @@ def run_pipelined(
     if idle:
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     made = PipelineSchedule(
-        **said(function, builder, problem, chosen),
+        **said(function, builder, problem, chosen, space.facts),
         target=target,
         streams=tuple(
             builder.of_block(role, persistent=bool(space.persistent)) for role in space.roles
