@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlagen.binary import Instruction
-from mlagen.binary.flow import Block, Flow, read_flow
+from mlagen.binary.flow import BasicBlock, Flow, read_flow
 from mlagen.inspect.model import PIPES, Pipe
 from mlagen.inspect.pipes import pipe_of
 
@@ -92,7 +92,9 @@ def executed_per_unit(
 
 def _skipped(flow: Flow, rate: Mapping[int, float]) -> list[SkippedCode]:
     """Blocks that one branch either enters or skips, copies of the same instructions together."""
-    copies: dict[tuple[tuple[str, int], ...], list[tuple[Block, Block]]] = defaultdict(list)
+    copies: dict[tuple[tuple[str, int], ...], list[tuple[BasicBlock, BasicBlock]]] = defaultdict(
+        list
+    )
     for block in flow.blocks:
         before = [flow.blocks[index] for index in flow.predecessors[block.index]]
         if len(before) != 1 or not set(before[0].successors) & set(block.successors):
@@ -106,7 +108,7 @@ def _skipped(flow: Flow, rate: Mapping[int, float]) -> list[SkippedCode]:
 def _described(
     flow: Flow,
     names: tuple[tuple[str, int], ...],
-    found: list[tuple[Block, Block]],
+    found: list[tuple[BasicBlock, BasicBlock]],
     rate: Mapping[int, float],
 ) -> SkippedCode:
     blocks = [_of(flow, block) for block, _ in found]
@@ -120,5 +122,5 @@ def _described(
     )
 
 
-def _of(flow: Flow, block: Block) -> tuple[Instruction, ...]:
+def _of(flow: Flow, block: BasicBlock) -> tuple[Instruction, ...]:
     return flow.instructions[block.first : block.last + 1]

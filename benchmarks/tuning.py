@@ -31,12 +31,12 @@ SHAPES = ("seq_len=256", "num_keys=2048")
 
 def measure(kernel: str, trials: int, jobs: int) -> dict[str, Any]:
     """Judge `trials` variants of one kernel."""
-    from mlagen.tune import Request, open_store, tune
+    from mlagen.tune import TuneRequest, open_store, tune
 
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "tuning.sqlite")
-        request = Request(kernel, FIELDS, SHAPES, target="gfx950", trials=trials, jobs=jobs)
+        request = TuneRequest(kernel, FIELDS, SHAPES, target="gfx950", trials=trials, jobs=jobs)
         result = tune(request, store)
         store.close()
     progress = result.progress

@@ -127,7 +127,7 @@ def tuned(
     fields: dict[str, str], shape: dict[str, int], *, options: Any, path: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Search one shape: what was found, and the default and the best as artifacts."""
-    from mlagen.tune import Request, open_store, tune
+    from mlagen.tune import TuneRequest, open_store, tune
     from mlagen.tune.space import differing
     from mlagen.tune.text import facts
 
@@ -140,7 +140,7 @@ def tuned(
             say(fields, shape, f"{progress.judged} judged, {progress.running} in work",
                 f"gain {progress.gain}")  # fmt: skip
 
-    request = Request(
+    request = TuneRequest(
         "mla_decode_sm90", fields, [f"{name}={size}" for name, size in shape.items()],
         target="sm_90a", sampler="descent", seconds=options.seconds, seed=options.seed,
         trials=options.trials, limit=60, scheduler=options.scheduler,

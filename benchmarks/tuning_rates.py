@@ -147,7 +147,7 @@ def connected(questions: list[Any], host: Host, rehearsed: bool) -> list[Any]:
 
 def window(gpus: int, questions: list[Any], host: Host, options: Any) -> dict[str, Any]:
     """All searches at once for so long; what they judged."""
-    from mlagen.tune.session import Request, search_described
+    from mlagen.tune.session import TuneRequest, search_described
     from mlagen.tune.store import Store
 
     path = host.folder / f"{gpus}.sqlite"
@@ -163,7 +163,7 @@ def window(gpus: int, questions: list[Any], host: Host, options: Any) -> dict[st
             if time.monotonic() > until:
                 raise WindowOver
 
-        request = Request(KERNEL, {}, sampler="descent", seed=options.seed)
+        request = TuneRequest(KERNEL, {}, sampler="descent", seed=options.seed)
         store = Store(path)
         try:
             search_described(questions[number], request, store, workers[number], watch=watch)

@@ -20,14 +20,14 @@ def slept_build(job: Any) -> Any:
 
 def slept_measurement(job: Any, prepared: Any) -> Any:
     """A measurement; about four knobs in a hundred end its process."""
-    from mlagen.tune.values import Outcome
+    from mlagen.tune.values import TrialOutcome
 
     time.sleep(MEASUREMENT)
     lot = zlib.crc32(json.dumps(sorted(job.knobs.items())).encode()) % 100
     if lot < 4:
         os.kill(os.getpid(), signal.SIGSEGV)
-    return Outcome("passed", cost=1 + lot / 1000,
-                   seconds={"build": BUILD, "cost": MEASUREMENT})  # fmt: skip
+    return TrialOutcome("passed", cost=1 + lot / 1000,
+                        seconds={"build": BUILD, "cost": MEASUREMENT})  # fmt: skip
 
 
 def device() -> dict[str, Any]:

@@ -62,7 +62,7 @@ class VariantEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelEntry:
     """A schedule as `mlagen list KERNEL` shows it. `variants`: its forms, if it has several;
     `knobs`: those of the form that the fields `set` and the knobs `knob` ask for; `table`: the file
     that its table stands in."""
@@ -91,7 +91,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArtifact:
     """An artifact of the store as one row. `built`: when, as ISO 8601 in UTC; `bytes`: of its
     files."""
 
@@ -130,7 +130,7 @@ def describe(
     knobs: Mapping[str, str] | None = None,
     *,
     target: str | None = None,
-) -> Kernel:
+) -> KernelEntry:
     """Everything about one schedule, by name or file. Which knobs there are and what they may be
     hangs on the problem: `fields` say it and `knobs` some of the knobs, as for a build. Without
     fields it is the problem type's example.
@@ -150,7 +150,7 @@ def describe(
         }
     function, problem, chosen = checked(kernel, fields, knobs or {}, target=target)
     info = schedules.describe(function, problem, chosen)
-    return Kernel(
+    return KernelEntry(
         name=info.name,
         target=info.target,
         problem=info.problem_type.__name__,
@@ -175,11 +175,11 @@ def describe(
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreListing:
     """What the store holds. `other_versions`: folders of artifacts that another version of mlagen
     wrote; `damaged`: what is wrong with those that cannot be read."""
 
-    artifacts: tuple[Stored, ...]
+    artifacts: tuple[StoredArtifact, ...]
     other_versions: tuple[str, ...]
     damaged: tuple[str, ...]
 
@@ -214,7 +214,7 @@ def _refused(
     return found
 
 
-def stored() -> Store:
+def stored() -> StoreListing:
     """Each artifact in the store."""
     store = ArtifactStore(env.artifacts_dir())
     artifacts, others, damaged = [], [], []
@@ -226,13 +226,13 @@ def stored() -> Store:
                 damaged.append(found.message)
             case _:
                 artifacts.append(_stored(key, found, store.path(key)))
-    return Store(tuple(artifacts), tuple(others), tuple(damaged))
+    return StoreListing(tuple(artifacts), tuple(others), tuple(damaged))
 
 
-def _stored(key: str, manifest: Manifest, directory: Path) -> Stored:
+def _stored(key: str, manifest: Manifest, directory: Path) -> StoredArtifact:
     files = [path.stat() for path in directory.iterdir()]
     built = datetime.fromtimestamp((directory / MANIFEST).stat().st_mtime, UTC)
-    return Stored(
+    return StoredArtifact(
         key=key,
         kernel=manifest.kernel,
         target=manifest.target,

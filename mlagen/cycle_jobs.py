@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.family import Walk, steady_tiles
+from mlagen.family import TileWalk, steady_tiles
 from mlagen.launch import EmulatedLauncher
 from mlagen.targets.registry import MODELLED
 
@@ -102,7 +102,7 @@ def job_of_artifact(
     a call whose loops are too short to tell cycles a tile.
     """
     from mlagen.binary import load_code_object
-    from mlagen.timing import Job, Source
+    from mlagen.timing import Job, ScheduleSource
     from mlagen.verify import kind_of
 
     manifest = artifact.manifest
@@ -128,12 +128,12 @@ def job_of_artifact(
     kernel = code.kernel(manifest.symbol)
     sources = {line.asm_line: line for line in manifest.source}
 
-    def place(offset: int) -> Source:
+    def place(offset: int) -> ScheduleSource:
         line = sources.get(code.line_of(kernel, offset) or 0)
         if line is None or not line.schedule_line:
-            return Source()
+            return ScheduleSource()
         where = f"{Path(manifest.schedule_file).name}:{line.schedule_line}"
-        return Source(where, line.cluster, line.operation)
+        return ScheduleSource(where, line.cluster, line.operation)
 
     return Job(
         kernel,
@@ -146,7 +146,7 @@ def job_of_artifact(
     )
 
 
-def _check_length(artifact: Artifact, walk: Walk | None) -> None:
+def _check_length(artifact: Artifact, walk: TileWalk | None) -> None:
     from mlagen.timing.loops import FEWEST
 
     items = any(arg.name == "work_indptr" for arg in artifact.manifest.args)

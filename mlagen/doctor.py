@@ -57,7 +57,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CheckGroup:
     """Checks of one kind."""
 
     title: str
@@ -75,10 +75,10 @@ class Ability:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """All that was found; `advice` holds one sentence or command for each thing to do."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CheckGroup, ...]
     advice: tuple[str, ...]
     builds: tuple[str, ...]  # targets
     can_verify: bool
@@ -91,7 +91,7 @@ class Report:
         return 0 if self.builds and (self.can_verify or runs) else 5
 
 
-def examine() -> Report:
+def examine() -> DoctorReport:
     """Looks at this machine."""
     packages = _packages()
     targets: dict[Search, list[str]] = {}  # that each assembles for
@@ -132,11 +132,14 @@ def examine() -> Report:
     if here and not any(check.found for check in gpus if check.name == "HIP runtime"):
         advice.append(f"no HIP runtime to launch on the {here[0]}: {_ROCM}")
     groups = (
-        Group("machine", tuple(_machine())),
-        *(Group(f"{s.group}, in the order they are taken", assemblers[s]) for s in targets),
-        *(Group(f"python packages: {_title(extra)}", checks) for extra, checks in packages.items()),
-        Group("GPUs", gpus),
-        Group("environment variables", tuple(_variables())),
+        CheckGroup("machine", tuple(_machine())),
+        *(CheckGroup(f"{s.group}, in the order they are taken", assemblers[s]) for s in targets),
+        *(
+            CheckGroup(f"python packages: {_title(extra)}", checks)
+            for extra, checks in packages.items()
+        ),
+        CheckGroup("GPUs", gpus),
+        CheckGroup("environment variables", tuple(_variables())),
     )
     lost = {
         target: search.hint.partition("\n")[0].strip()
@@ -153,7 +156,7 @@ def examine() -> Report:
         )
         for target in FOLDERS
     )
-    return Report(groups, tuple(advice), builds, can_verify, abilities)
+    return DoctorReport(groups, tuple(advice), builds, can_verify, abilities)
 
 
 def _launch(target: str, gpus: Sequence[Check], missing: Mapping[str, Sequence[str]]) -> str:

@@ -28,7 +28,7 @@ _HEAD = 1 << 10  # bytes of a manifest that say what it is
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptKind:
     """One kind of things that are kept. `count` of `what` lie below `path`, `bytes` in all. `left`:
     what lies there besides, each with why mlagen does not take it for its own."""
 
@@ -55,14 +55,14 @@ class _Found:
         self.removals.append(removal)
 
 
-def kept() -> tuple[Kept, ...]:
+def kept() -> tuple[KeptKind, ...]:
     """Built kernels, the compiled engines of the emulators, the compiled cycle model, folders that
     killed builds left, and tuning results. Nothing is made by looking; what is not there has no
     bytes."""
     return tuple(_told(*place) for place in _places())
 
 
-def remove(chosen: Sequence[str]) -> tuple[Kept, ...]:
+def remove(chosen: Sequence[str]) -> tuple[KeptKind, ...]:
     """Remove what has these names, and say what it was; without names all that can be made again:
     kernels, engines, model and folders of killed builds. Tuning results go when they are named.
     ConfigError for an unknown name, MissingError where something cannot be removed."""
@@ -86,8 +86,8 @@ def remove(chosen: Sequence[str]) -> tuple[Kept, ...]:
     return removed
 
 
-def _told(name: str, what: str, where: str, found: _Found) -> Kept:
-    return Kept(name, what, where, found.count, found.bytes, tuple(found.left))
+def _told(name: str, what: str, where: str, found: _Found) -> KeptKind:
+    return KeptKind(name, what, where, found.count, found.bytes, tuple(found.left))
 
 
 def _places() -> Iterator[tuple[str, str, str, _Found]]:

@@ -15,7 +15,7 @@ from cycle_model.object_folder import ObjectFolder
 from cycle_model.validation import Score
 
 from mlagen.timing.constants import Machine
-from mlagen.timing.text import Table
+from mlagen.timing.text import TimingTable
 
 LONG_CALL: Final = 60.0  # us: shorter calls are start and end for the most part
 # Errors of the held-out calls without a doubt, from LONG_CALL on (docs/timing.md): mean and worst
@@ -90,7 +90,7 @@ def decode_facts(found: Sequence[DecodeVerdict]) -> list[tuple[str, str]]:
     ]
 
 
-def decode_table(found: Sequence[DecodeVerdict], substitutes: set[tuple[str, str]]) -> Table:
+def decode_table(found: Sequence[DecodeVerdict], substitutes: set[tuple[str, str]]) -> TimingTable:
     """Every point."""
     rows = []
     for verdict in found:
@@ -104,4 +104,4 @@ def decode_table(found: Sequence[DecodeVerdict], substitutes: set[tuple[str, str
         ))  # fmt: skip
     columns = ("kernel", "source", "object", "rows", "batch", "keys", "measured", "predicted",
                "error", "TB/s", "limit", "")  # fmt: skip
-    return Table("us of an MLA decode call, measured and predicted", columns, tuple(rows))
+    return TimingTable("us of an MLA decode call, measured and predicted", columns, tuple(rows))

@@ -16,7 +16,7 @@ from cycle_model.validation import (
 
 from mlagen.timing.corners import LONG, Corner
 from mlagen.timing.fitted import NAMES
-from mlagen.timing.text import Table
+from mlagen.timing.text import TimingTable
 
 
 def facts(
@@ -50,7 +50,7 @@ def _score(score: Score) -> str:
     return f"{score.count} points, mean error {score.mean:.1%}, worst {score.worst:.1%}"
 
 
-def points_table(found: Sequence[Verdict], substitutes: set[tuple[str, str]]) -> Table:
+def points_table(found: Sequence[Verdict], substitutes: set[tuple[str, str]]) -> TimingTable:
     """Every point."""
     rows = []
     for verdict in found:
@@ -64,10 +64,10 @@ def points_table(found: Sequence[Verdict], substitutes: set[tuple[str, str]]) ->
         ))  # fmt: skip
     columns = ("kernel", "batch", "heads", "tokens", "source", "object", "measured", "bound",
                "predicted", "error", "")  # fmt: skip
-    return Table("TFLOP/s, measured and predicted", columns, tuple(rows))
+    return TimingTable("TFLOP/s, measured and predicted", columns, tuple(rows))
 
 
-def ratios_table(pairs: Sequence[Ratio]) -> Table:
+def ratios_table(pairs: Sequence[Ratio]) -> TimingTable:
     """Every pair of kernels."""
     rows = tuple(
         (r.first.shape.kernel, r.second.shape.kernel, str(r.first.shape.length), r.first.source,
@@ -75,10 +75,10 @@ def ratios_table(pairs: Sequence[Ratio]) -> Table:
         for r in pairs
     )  # fmt: skip
     columns = ("first", "second", "tokens", "source", "measured", "predicted", "error")
-    return Table("ratios of TFLOP/s between kernels", columns, rows)
+    return TimingTable("ratios of TFLOP/s between kernels", columns, rows)
 
 
-def clocks_table(found: Sequence[ClockVerdict]) -> Table:
+def clocks_table(found: Sequence[ClockVerdict]) -> TimingTable:
     """Kernels of `clocks`: the power model alone."""
     rows = tuple(
         (v.point.name, v.point.launch, v.point.source, v.point.form, f"{v.point.busy:.1%}",
@@ -88,10 +88,10 @@ def clocks_table(found: Sequence[ClockVerdict]) -> Table:
     )  # fmt: skip
     columns = ("kernel", "launch", "source", "format", "matrix busy", "TFLOP/s", "GHz",
                "GHz predicted", "TFLOP/s predicted", "error", "")  # fmt: skip
-    return Table("kernels with measured cycles: the clock that 1400 W allow", columns, rows)
+    return TimingTable("kernels with measured cycles: the clock that 1400 W allow", columns, rows)
 
 
-def schedules_table(found: Sequence[ScheduleRatio]) -> Table:
+def schedules_table(found: Sequence[ScheduleRatio]) -> TimingTable:
     """Two schedules of one kernel: by issue, measured, predicted."""
     rows = tuple(
         (r.first.point.name, r.second.point.name, r.first.point.launch, f"{r.issue:.3f}",
@@ -99,10 +99,10 @@ def schedules_table(found: Sequence[ScheduleRatio]) -> Table:
         for r in found
     )  # fmt: skip
     columns = ("first", "second", "launch", "by issue", "measured", "predicted", "error")
-    return Table("two schedules of the same work, one source", columns, rows)
+    return TimingTable("two schedules of the same work, one source", columns, rows)
 
 
-def kernels_table(kernels: Sequence[KernelRow], shape: Shape) -> Table:
+def kernels_table(kernels: Sequence[KernelRow], shape: Shape) -> TimingTable:
     """Kernels side by side."""
     rows = tuple(
         (k.name, f"{k.tile[0]} x {k.tile[1]}", f"{k.cycles_per_tile:.0f}", f"{k.matrix:.1%}",
@@ -121,10 +121,10 @@ def kernels_table(kernels: Sequence[KernelRow], shape: Shape) -> Table:
         "TFLOP/s",
         "interval",
     )
-    return Table(title, columns, rows)
+    return TimingTable(title, columns, rows)
 
 
-def beside_table(pairs: Sequence[Beside]) -> Table:
+def beside_table(pairs: Sequence[Beside]) -> TimingTable:
     """How many times faster under load, in every plausible corner: a column a pair of kernels."""
     return _corners_table(
         "times faster under load",
@@ -133,7 +133,7 @@ def beside_table(pairs: Sequence[Beside]) -> Table:
     )
 
 
-def bound_table(pairs: Sequence[Beside]) -> Table:
+def bound_table(pairs: Sequence[Beside]) -> TimingTable:
     """The same by issue alone."""
     return _corners_table(
         "times faster by issue alone",
@@ -144,15 +144,15 @@ def bound_table(pairs: Sequence[Beside]) -> Table:
 
 def _corners_table(
     title: str, pairs: Sequence[Beside], gains: Sequence[tuple[float, Mapping[str, float]]]
-) -> Table:
+) -> TimingTable:
     rows = [("the table's constants", *(f"{gain:.3f}" for gain, _ in gains))]
     rows += [(corner, *(f"{tried[corner]:.3f}" for _, tried in gains)) for corner in gains[0][1]]
     rows.append(("least", *(f"{min(gain, *tried.values()):.3f}" for gain, tried in gains)))
     columns = ("corner", *(f"{pair.first} / {pair.second}" for pair in pairs))
-    return Table(title, columns, tuple(rows))
+    return TimingTable(title, columns, tuple(rows))
 
 
-def fit_table(fitted: Sequence[tuple[Corner, Mapping[str, float], float]]) -> Table:
+def fit_table(fitted: Sequence[tuple[Corner, Mapping[str, float], float]]) -> TimingTable:
     """The energies of every corner as they were fitted now, and whether the table has them."""
     rows = tuple(
         (
@@ -163,7 +163,7 @@ def fit_table(fitted: Sequence[tuple[Corner, Mapping[str, float], float]]) -> Ta
         )
         for corner, found, misfit in fitted
     )
-    return Table("fit of the energies, pJ", ("corner", *NAMES, "misfit", ""), rows)
+    return TimingTable("fit of the energies, pJ", ("corner", *NAMES, "misfit", ""), rows)
 
 
 def _alike(corner: Corner, found: Mapping[str, float], misfit: float) -> bool:

@@ -15,7 +15,7 @@ from gemm.problem import BF16, GemmConfig, GemmInputs, check_sizes
 from gemm.verification import GemmKernel
 from mlagen.bench.accuracy import PEER_LIMIT, outside, relative
 from mlagen.bench.torch_lab import TorchLab
-from mlagen.family.benchmark import Benchmark, Lab, Verdict
+from mlagen.family.benchmark import Benchmark, Judgement, Lab
 from mlagen.family.peers import Peer, imported, require, version
 from mlagen.launch import gpu_launcher
 from mlagen.problem.expected import compare
@@ -78,16 +78,16 @@ class GemmJudge:
         self.inputs = GemmInputs(case.work.config, host(case.a[self.rows]), host(case.b))
         self.exact = exact(self.inputs)
 
-    def ours(self, output: Any) -> Verdict:
+    def ours(self, output: Any) -> Judgement:
         """These rows within the bounds of both oracles, and no NaN in any other."""
         unwritten = int((output != output).sum())
         if unwritten:
-            return Verdict(float("inf"), f"{unwritten} numbers are NaN")
+            return Judgement(float("inf"), f"{unwritten} numbers are NaN")
         c = self._rows(output)
         wrong = outside(compare(self.exact, c), compare(rounded(self.inputs), c))
         return replace(relative(self.exact, c), wrong=wrong)
 
-    def peer(self, output: Any) -> Verdict:
+    def peer(self, output: Any) -> Judgement:
         """A small relative error of these rows."""
         return relative(self.exact, self._rows(output), PEER_LIMIT["bf16"])
 

@@ -13,7 +13,7 @@ from gemm.oracles import exact, rounded
 from gemm.problem import OUTPUT_TYPES, GemmConfig, GemmInputs, check_sizes
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
-from mlagen.family import Call, Covering, Kind, Trial, Walk, tile_counts
+from mlagen.family import Call, Covering, Kind, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -101,10 +101,10 @@ class GemmTrial(Trial):
         return self.inputs.sizes
 
     @property
-    def walk(self) -> Walk | None:
+    def walk(self) -> TileWalk | None:
         if self.k_tile is None:
             return None
-        return Walk(-(-self.sizes["k"] // self.k_tile), "k", self.k_tile)
+        return TileWalk(-(-self.sizes["k"] // self.k_tile), "k", self.k_tile)
 
     def planned(self, artifact: Artifact) -> GemmTrial:
         return replace(self, k_tile=artifact.manifest.knobs.get("k_tile"))

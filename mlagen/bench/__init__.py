@@ -4,7 +4,7 @@ One process, one set of tensors a workload, the contenders interleaved, L2 flush
 call. Who is wrong is not timed. What is timed, a family says (`mlagen.family.benchmark`).
 """
 
-from mlagen.bench.report import BenchReport, Result, Row
+from mlagen.bench.report import BenchReport, BenchResult, BenchRow
 from mlagen.bench.run import bench
 
-__all__ = ["BenchReport", "Result", "Row", "bench"]
+__all__ = ["BenchReport", "BenchResult", "BenchRow", "bench"]

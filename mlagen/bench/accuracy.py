@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.family.benchmark import Verdict
+from mlagen.family.benchmark import Judgement
 from mlagen.problem.expected import Comparison, Expected
 
 # Relative errors that peers may have, as a norm: their arithmetic is not ours, so no bound of the
@@ -25,11 +25,11 @@ def outside(*found: Comparison) -> str:
     )
 
 
-def relative(exact: Expected, output: npt.NDArray[Any], limit: float = np.inf) -> Verdict:
+def relative(exact: Expected, output: npt.NDArray[Any], limit: float = np.inf) -> Judgement:
     """The output's relative error, wrong where it is above `limit` or a number is NaN."""
     values, got = exact.values, exact.select(output).astype(np.float64)
     nans = int(np.isnan(got).sum())
     if nans:
-        return Verdict(float("inf"), f"{nans} of {got.size} numbers are NaN")
+        return Judgement(float("inf"), f"{nans} of {got.size} numbers are NaN")
     error = float(np.linalg.norm(got - values)) / max(float(np.linalg.norm(values)), 1e-300)
-    return Verdict(error, f"its relative error is above {limit:.3g}" if error > limit else "")
+    return Judgement(error, f"its relative error is above {limit:.3g}" if error > limit else "")

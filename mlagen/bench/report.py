@@ -18,7 +18,7 @@ TIMES = {  # how times are taken; a family says how its work is counted
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """A contender in one workload: `times`, or the reason that there are none."""
 
     name: str
@@ -29,13 +29,13 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One workload; ours first."""
 
     work: Work
-    results: tuple[Result, ...]
+    results: tuple[BenchResult, ...]
 
-    def ratio(self, result: Result) -> float | None:
+    def ratio(self, result: BenchResult) -> float | None:
         """How many times as long as ours it takes."""
         ours = self.results[0].times
         if ours is None or result.times is None:
@@ -50,7 +50,7 @@ class Row:
             "results": [self._result(result, ceilings) for result in self.results],
         }
 
-    def _result(self, result: Result, ceilings: dict[str, Ceiling]) -> dict[str, Any]:
+    def _result(self, result: BenchResult, ceilings: dict[str, Ceiling]) -> dict[str, Any]:
         made: dict[str, Any] = {"name": result.name, "error": result.error}
         if result.times is None:
             return {**made, "reason": result.reason, "wrong": result.wrong}
@@ -92,7 +92,7 @@ class BenchReport:
     versions: dict[str, str]
     absent: dict[str, str]
     repeats: int
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
 
     COLUMNS = ("workload", "who", "µs", "TFLOP/s", "GB/s", "back to back", "error", "ratio")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlagen.bench.report import OURS, BenchReport, Ceiling, Result, Row
+from mlagen.bench.report import OURS, BenchReport, BenchResult, BenchRow, Ceiling
 from mlagen.bench.timing import interleaved
-from mlagen.family.benchmark import Benchmark, Judge, Lab, Verdict, Work
+from mlagen.family.benchmark import Benchmark, CaseJudge, Judgement, Lab, Work
 from mlagen.family.peers import Adapted, Peer, PeerAbsent, PeerUnfit
 
 REPEATS = 30
@@ -53,7 +53,7 @@ def bench(
     )
 
 
-def _row(work: Work, peers: Sequence[Peer], lab: Lab, repeats: int) -> Row:
+def _row(work: Work, peers: Sequence[Peer], lab: Lab, repeats: int) -> BenchRow:
     case = lab.case(work)
     judge = lab.judge(case)
     ours = lab.ours(case)
@@ -63,25 +63,25 @@ def _row(work: Work, peers: Sequence[Peer], lab: Lab, repeats: int) -> Row:
     tried += [_try(one, case, lab, judge) for one in peers]
     calls = {result.name: call for result, call in tried if call is not None}
     times = interleaved(calls, lab.clock, repeats=repeats)
-    return Row(work, tuple(replace(one, times=times.get(one.name)) for one, _ in tried))
+    return BenchRow(work, tuple(replace(one, times=times.get(one.name)) for one, _ in tried))
 
 
-def _judged(name: str, verdict: Verdict, call: Call) -> tuple[Result, Call | None]:
+def _judged(name: str, verdict: Judgement, call: Call) -> tuple[BenchResult, Call | None]:
     """A contender and its call; without one where it computed something else."""
     wrong = bool(verdict.wrong)
-    result = Result(name, error=verdict.error, reason=verdict.wrong, wrong=wrong)
+    result = BenchResult(name, error=verdict.error, reason=verdict.wrong, wrong=wrong)
     return result, None if wrong else call
 
 
-def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> tuple[Result, Call | None]:
+def _try(one: Peer, case: Any, lab: Lab, judge: CaseJudge) -> tuple[BenchResult, Call | None]:
     try:
         call = one.prepare(case)
         name = f"{one.name} ({call.how})" if isinstance(call, Adapted) else one.name
         out: Any = call()
         lab.wait()
     except PeerUnfit as error:
-        return Result(one.name, reason=error.message), None
+        return BenchResult(one.name, reason=error.message), None
     except Exception as error:  # whatever a library does with a workload that it does not know
         first = str(error).strip().partition("\n")[0]
-        return Result(one.name, reason=f"{type(error).__name__}: {first[:200]}"), None
+        return BenchResult(one.name, reason=f"{type(error).__name__}: {first[:200]}"), None
     return _judged(name, judge.peer(out), call)

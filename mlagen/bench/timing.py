@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlagen.errors import ConfigError
-from mlagen.family.benchmark import Clock
+from mlagen.family.benchmark import DeviceClock
 
 WARM_UP = 3
 SUSTAINED = 0.15  # seconds of back-to-back calls
@@ -27,7 +27,7 @@ class Times:
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], Any]], clock: Clock, *, repeats: int
+    calls: Mapping[str, Callable[[], Any]], clock: DeviceClock, *, repeats: int
 ) -> dict[str, Times]:
     """Times of all calls, round by round; who begins a round changes. ConfigError: no repeats."""
     if repeats < 1:
@@ -54,7 +54,7 @@ def interleaved(
     return found
 
 
-def _sustained(call: Callable[[], Any], clock: Clock, median: float) -> float:
+def _sustained(call: Callable[[], Any], clock: DeviceClock, median: float) -> float:
     count = max(3, min(MOST_IN_A_ROW, int(SUSTAINED / max(median, 1e-6))))
     begin = clock.mark()
     for _ in range(count):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import ConfigError, MissingError, required
-from mlagen.family.benchmark import Clock, Work
+from mlagen.family.benchmark import DeviceClock, Work
 
 # What a process needs of a driver: NVIDIA's, AMD's, and that of Windows under Linux.
 DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
@@ -36,7 +36,7 @@ class TorchLab:
         if not torch.cuda.is_available():
             raise MissingError("torch finds no GPU", hint="`mlagen doctor` shows what is there")
         self.torch = torch
-        self.clock: Clock = TorchClock(torch)
+        self.clock: DeviceClock = TorchClock(torch)
 
     def facts(self) -> dict[str, str]:
         properties = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())

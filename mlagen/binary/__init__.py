@@ -7,7 +7,7 @@ for instruction in kernel.instructions:
 """
 
 from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object, read_code_object
-from mlagen.binary.descriptor import Descriptor
+from mlagen.binary.descriptor import KernelDescriptor
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.metadata import ArgumentInfo, KernelInfo
 from mlagen.binary.operand import Operand
@@ -15,9 +15,9 @@ from mlagen.binary.operand import Operand
 __all__ = [
     "ArgumentInfo",
     "CodeObject",
-    "Descriptor",
     "Instruction",
     "KernelCode",
+    "KernelDescriptor",
     "KernelInfo",
     "Operand",
     "load_code_object",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.binary.descriptor import Descriptor
+from mlagen.binary.descriptor import KernelDescriptor
 from mlagen.binary.effects import Effects
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import register_name
@@ -10,7 +10,7 @@ from mlagen.targets.gfx950.limits import GFX950
 
 
 def unallocated(
-    ins: Instruction, effect: Effects, descriptor: Descriptor, accumulators: bool
+    ins: Instruction, effect: Effects, descriptor: KernelDescriptor, accumulators: bool
 ) -> tuple[str, str]:
     """The first registers beyond the kernel's, and how many it allocates; ("", "") for none.
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from mlagen.binary.decode import decode_at
-from mlagen.binary.descriptor import Descriptor, read_descriptor
+from mlagen.binary.descriptor import KernelDescriptor, read_descriptor
 from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
 from mlagen.binary.instruction import INDIRECT, LEAVES, Instruction
 from mlagen.binary.lines import read_line_table
@@ -31,7 +31,7 @@ class KernelCode:
     """
 
     name: str
-    descriptor: Descriptor
+    descriptor: KernelDescriptor
     info: KernelInfo | None
     text_offset: int
     address: int
@@ -144,7 +144,7 @@ def load_code_object(data: bytes) -> CodeObject:
     """
     image = read_elf(data)
     infos = {info.symbol: info for info in read_metadata(image.metadata)}
-    found: dict[str, tuple[Descriptor, KernelInfo | None, int]] = {}
+    found: dict[str, tuple[KernelDescriptor, KernelInfo | None, int]] = {}
     for symbol in image.kernels:
         if symbol.size not in (0, DESCRIPTOR_BYTES):
             continue
@@ -178,7 +178,7 @@ def load_code_object(data: bytes) -> CodeObject:
     return CodeObject("gfx950", kernels, read_line_table(image))
 
 
-def _check_limits(name: str, descriptor: Descriptor) -> None:
+def _check_limits(name: str, descriptor: KernelDescriptor) -> None:
     if descriptor.lds_bytes > GFX950.lds_bytes:
         raise BinaryError(
             f"kernel {name} asks for {descriptor.lds_bytes} bytes of LDS; gfx950 has "

@@ -13,7 +13,7 @@ from mlagen.errors import BinaryError
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class KernelDescriptor:
     """Decoded kernel descriptor. Register counts are per wave, sizes in bytes."""
 
     lds_bytes: int
@@ -57,7 +57,7 @@ _USER_SGPRS = (  # (property bit, name, SGPRs) in allocation order (LLVM AMDGPUU
 )
 
 
-def read_descriptor(data: bytes, name: str) -> Descriptor:
+def read_descriptor(data: bytes, name: str) -> KernelDescriptor:
     """Decode 64 bytes; `name` is the kernel's, for messages."""
     if len(data) < 64:
         raise BinaryError(f"the descriptor of kernel {name} is truncated: {len(data)} of 64 bytes")
@@ -76,7 +76,7 @@ def read_descriptor(data: bytes, name: str) -> Descriptor:
             f"the descriptor of kernel {name} enables {sum(c for _, c in users)} user SGPRs but "
             f"declares {declared}"
         )
-    return Descriptor(
+    return KernelDescriptor(
         lds_bytes=lds,
         scratch_bytes=scratch,
         kernarg_bytes=kernarg,

@@ -19,7 +19,7 @@ Counter = Literal["", "vm", "lds", "smem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RegisterAccess:
     """`count` registers from `base` in one file. Vector numbers are physical (a0 = accum_offset).
 
     `role` says how the register is used; wait-state rules are written over roles.
@@ -44,8 +44,8 @@ class Access:
 class Effects:
     """Reads and writes of one instruction, and the counter its results come back on."""
 
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
+    reads: tuple[RegisterAccess, ...]
+    writes: tuple[RegisterAccess, ...]
     counter: Counter = ""
 
 
@@ -137,17 +137,17 @@ def is_dot(ins: Instruction) -> bool:
     return ins.mnemonic.startswith("v_dot")
 
 
-def _access(operand: Operand, accum_offset: int, role: str) -> Access:
+def _access(operand: Operand, accum_offset: int, role: str) -> RegisterAccess:
     if operand.kind == "s":
-        return Access("s", operand.index, operand.count, role)
+        return RegisterAccess("s", operand.index, operand.count, role)
     base = operand.index + (accum_offset if operand.kind == "a" else 0)
-    return Access("v", base, operand.count, role)
+    return RegisterAccess("v", base, operand.count, role)
 
 
 def _scalar(ins: Instruction) -> Effects:
     name = ins.mnemonic
-    reads: list[Access] = []
-    writes: list[Access] = []
+    reads: list[RegisterAccess] = []
+    writes: list[RegisterAccess] = []
     for field, operand in ins.operands:
         if not operand.is_register:
             continue
@@ -160,31 +160,31 @@ def _scalar(ins: Instruction) -> Effects:
             if name in ("s_addk_i32", "s_mulk_i32", "s_cmovk_i32") or name.startswith("s_bitset"):
                 reads.append(_access(operand, 0, "salu"))
     if name in _SCC_READERS:
-        reads.append(Access("s", SCC, 1, "salu"))
+        reads.append(RegisterAccess("s", SCC, 1, "salu"))
     if name in ("s_cbranch_vccz", "s_cbranch_vccnz"):
-        reads.append(Access("s", VCC, 2, "salu"))
+        reads.append(RegisterAccess("s", VCC, 2, "salu"))
     if name in ("s_cbranch_execz", "s_cbranch_execnz"):
-        reads.append(Access("s", EXEC, 2, "salu"))
+        reads.append(RegisterAccess("s", EXEC, 2, "salu"))
     if "saveexec" in name or "wrexec" in name:
-        reads.append(Access("s", EXEC, 2, "salu"))
-        writes.append(Access("s", EXEC, 2, "salu"))
+        reads.append(RegisterAccess("s", EXEC, 2, "salu"))
+        writes.append(RegisterAccess("s", EXEC, 2, "salu"))
     if name in ("s_cmov_b32", "s_cmov_b64"):  # what is not moved stays
         reads += [
             _access(op, 0, "salu") for f, op in ins.operands if f == "sdst" and op.kind == "s"
         ]
     if name.startswith(("s_sendmsg", "s_movrel", "s_ttracedata")):
-        reads.append(Access("s", M0, 1, "m0_use"))
+        reads.append(RegisterAccess("s", M0, 1, "m0_use"))
     if name.startswith("s_sendmsg"):
         return Effects(tuple(reads), (), "smem")  # it counts in lgkmcnt, in no order
     if name.startswith(("s_getreg", "s_setreg")):
         number = ins.modifier("simm16") & 63  # which register; the rest is a bit field
-        register = Access("s", HARDWARE + number, 1, "hardware")
+        register = RegisterAccess("s", HARDWARE + number, 1, "hardware")
         (reads if name.startswith("s_getreg") else writes).append(register)
     if name in ("s_set_gpr_idx_on", "s_set_gpr_idx_idx"):
-        reads.append(Access("s", M0, 1, "merge"))
-        writes.append(Access("s", M0, 1, "salu"))
+        reads.append(RegisterAccess("s", M0, 1, "merge"))
+        writes.append(RegisterAccess("s", M0, 1, "salu"))
     if _sets_scc(ins):
-        writes.append(Access("s", SCC, 1, "salu"))
+        writes.append(RegisterAccess("s", SCC, 1, "salu"))
     return Effects(tuple(reads), tuple(writes))
 
 
@@ -232,7 +232,7 @@ def _data_share(ins: Instruction, accum: int) -> Effects:
         else:
             reads.append(_access(operand, accum, "lds_data"))
     if ins.mnemonic in _ADD_TID:
-        reads.append(Access("s", M0, 1, "m0_use"))
+        reads.append(RegisterAccess("s", M0, 1, "m0_use"))
     return Effects((*reads, _EXEC), tuple(writes), "lds")
 
 
@@ -253,7 +253,7 @@ def _vector_memory(ins: Instruction, accum: int) -> Effects:
         else:
             reads.append(_access(operand, accum, "vmem_data"))
     if is_lds_dma(ins):
-        reads.append(Access("s", M0, 1, "m0_lds"))
+        reads.append(RegisterAccess("s", M0, 1, "m0_lds"))
     if ins.mnemonic in CACHE_MAINTENANCE:
         return Effects((), (), "vm")
     return Effects((*reads, _EXEC), tuple(writes), "vm")
@@ -266,9 +266,9 @@ def is_lds_dma(ins: Instruction) -> bool:
     )
 
 
-_EXEC = Access("s", EXEC, 2, "exec")
-_F64_PIPE = Access("s", F64_PIPE, 1, "f64_pipe")
-_VCC_CARRY = Access("s", VCC, 2, "carry")
+_EXEC = RegisterAccess("s", EXEC, 2, "exec")
+_F64_PIPE = RegisterAccess("s", F64_PIPE, 1, "f64_pipe")
+_VCC_CARRY = RegisterAccess("s", VCC, 2, "carry")
 
 
 def _source_role(ins: Instruction, field: str) -> str:
@@ -297,8 +297,8 @@ def _vector(ins: Instruction, accum: int) -> Effects:
     name = ins.mnemonic
     if name == "v_nop":
         return Effects((), ())
-    reads: list[Access] = []
-    writes: list[Access] = []
+    reads: list[RegisterAccess] = []
+    writes: list[RegisterAccess] = []
     compare = name.startswith("v_cmp")
     for field, operand in ins.operands:
         if not operand.is_register:
@@ -328,16 +328,16 @@ def _vector(ins: Instruction, accum: int) -> Effects:
             role = "dpp_old" if ins.encoding.endswith("_DPP") else "merge"
             reads.append(_access(destination, accum, role))
     if compare and not any(field in ("vdst", "sdst") for field, _ in ins.operands):
-        writes.append(Access("s", VCC, 2, "valu_scalar"))
+        writes.append(RegisterAccess("s", VCC, 2, "valu_scalar"))
     if name.startswith("v_cmpx"):
-        writes.append(Access("s", EXEC, 2, "valu_scalar"))
+        writes.append(RegisterAccess("s", EXEC, 2, "valu_scalar"))
     if ins.encoding.startswith("VOP2"):
         if name in _CARRY_OUT:
-            writes.append(Access("s", VCC, 2, "valu_scalar"))
+            writes.append(RegisterAccess("s", VCC, 2, "valu_scalar"))
         if name in _CARRY_IN or name == "v_cndmask_b32":
             reads.append(_VCC_CARRY)
     if name.startswith("v_div_fmas"):
-        reads.append(Access("s", VCC, 2, "div_mask"))
+        reads.append(RegisterAccess("s", VCC, 2, "div_mask"))
     if is_matrix(ins) and name.endswith("_f64"):
         writes.append(_F64_PIPE)
     if name in _FUSED_F64:
@@ -351,7 +351,7 @@ _PACKED_PAIRS = frozenset(f"v_pk_{n}_f32" for n in ("fma", "mul", "add"))
 _SOURCE_NUMBER = {"src0": 0, "src1": 1, "src2": 2}
 
 
-def _narrowed(ins: Instruction, field: str, access: Access) -> Access:
+def _narrowed(ins: Instruction, field: str, access: RegisterAccess) -> RegisterAccess:
     """The dword that a packed f32 instruction reads when both halves select the same one."""
     if ins.mnemonic not in _PACKED_PAIRS or access.count != 2 or field not in _SOURCE_NUMBER:
         return access
@@ -360,7 +360,7 @@ def _narrowed(ins: Instruction, field: str, access: Access) -> Access:
     first, second = ins.modifier("opsel") >> number & 1, high >> number & 1
     if first != second:
         return access
-    return Access(access.file, access.base + first, 1, access.role)
+    return RegisterAccess(access.file, access.base + first, 1, access.role)
 
 
 def _result_role(ins: Instruction, operand: Operand) -> str:

@@ -13,7 +13,7 @@ _DEEPEST = 16  # loops around one another
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BasicBlock:
     """Instructions `first` .. `last` (indices) that always execute together."""
 
     index: int
@@ -38,7 +38,7 @@ class Flow:
     """The control flow graph of one kernel; block 0 is its entry."""
 
     instructions: tuple[Instruction, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[BasicBlock, ...]
     indirect: tuple[int, ...]  # offsets of jumps whose targets are not in the code
 
     @cached_property
@@ -182,5 +182,5 @@ def read_flow(instructions: tuple[Instruction, ...]) -> Flow:
             target = block_at[index_of[ins.branch_target]]
             if target not in after:
                 after.append(target)
-        blocks.append(Block(number, first, last, tuple(after)))
+        blocks.append(BasicBlock(number, first, last, tuple(after)))
     return Flow(instructions, tuple(blocks), tuple(indirect))

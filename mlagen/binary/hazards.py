@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from mlagen.binary.effects import (
     LANE_READS,
     PERMLANE,
-    Access,
     Effects,
+    RegisterAccess,
     effects,
     is_dot,
     is_matrix,
@@ -188,7 +188,7 @@ def _is_plain(ins: Instruction) -> bool:
     return ins.mnemonic.endswith("_f64") or bool(_F32_PRODUCT.search(ins.mnemonic))
 
 
-def producer_class(ins: Instruction, access: Access) -> str:
+def producer_class(ins: Instruction, access: RegisterAccess) -> str:
     """Class of a write."""
     role = access.role
     if role == "mfma":
@@ -206,7 +206,7 @@ def _matrix_class(ins: Instruction) -> str:
     return f"{'mfma' if _is_plain(ins) else 'xdl'}{passes_of(ins)}"
 
 
-def read_producer_class(ins: Instruction, access: Access, effect: Effects) -> str:
+def read_producer_class(ins: Instruction, access: RegisterAccess, effect: Effects) -> str:
     """Class of a read after which an overwrite has to wait; "none" for all others."""
     if access.role == "mfma_c":
         own = effect.writes[0].base == access.base
@@ -222,7 +222,7 @@ _VECTOR_MEMORY = ("MUBUF", "MTBUF", "GLOBAL", "FLAT", "SCRATCH")
 _SAME_AS = {"merge": "valu", "mfma_scale": "mfma_ab"}
 
 
-def consumer_class(ins: Instruction, access: Access) -> str:
+def consumer_class(ins: Instruction, access: RegisterAccess) -> str:
     """Class of a read."""
     role = access.role
     if role == "exec":
@@ -248,7 +248,7 @@ def consumer_class(ins: Instruction, access: Access) -> str:
     return role
 
 
-def overwrite_class(ins: Instruction, access: Access) -> str:
+def overwrite_class(ins: Instruction, access: RegisterAccess) -> str:
     """Class of a write in its role as an overwrite."""
     if access.file == "s":
         return "over_hardware" if access.role == "hardware" else "over_scalar"
@@ -346,7 +346,7 @@ def forwarded(producer: Instruction, consumer: Instruction, used: str, same: boo
     return used
 
 
-def _overlap(a: Access, b: Access) -> bool:
+def _overlap(a: RegisterAccess, b: RegisterAccess) -> bool:
     return a.file == b.file and a.base < b.base + b.count and b.base < a.base + a.count
 
 

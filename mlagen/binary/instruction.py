@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.binary.operand import Form
+from mlagen.binary.operand import OperandForm
 from mlagen.binary.text import format_instruction
 
 ENDS = ("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done")
@@ -17,7 +17,7 @@ LEAVES = (*ENDS, "s_branch")
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction(Form):
+class Instruction(OperandForm):
     """One decoded instruction, `size` bytes at `offset` bytes from the kernel's entry."""
 
     offset: int

@@ -104,7 +104,7 @@ def register_name(kind: str, index: int, count: int = 1) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OperandForm:
     """What an encoding says, wherever it lies.
 
     `mnemonic`: the assembler's, without the _e32 / _e64 suffix. `encoding`: the format that was

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.binary.operand import Form, words
+from mlagen.binary.operand import OperandForm, words
 from mlagen.targets.gfx950.limits import GFX950
 
 _DPP_NAMES = {0x130: "wave_shl:1", 0x134: "wave_rol:1", 0x138: "wave_shr:1", 0x13C: "wave_ror:1"}
@@ -11,7 +11,7 @@ _DPP_NAMES |= {0x143: "row_bcast:31"}
 _SDWA_SELECT = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 
 
-def format_instruction(ins: Form) -> str:
+def format_instruction(ins: OperandForm) -> str:
     """One line of assembly for an instruction; unknown modifiers are shown as name:value."""
     name = ins.mnemonic
     if ins.encoding.endswith("_DPP"):
@@ -24,11 +24,11 @@ def format_instruction(ins: Form) -> str:
     return " ".join(filter(None, [f"{name} {', '.join(parts)}".strip(), *tail]))
 
 
-def _operands(ins: Form) -> list[str]:
+def _operands(ins: OperandForm) -> list[str]:
     return [str(operand) for _, operand in ins.operands]
 
 
-def _vector(ins: Form) -> tuple[list[str], list[str]]:
+def _vector(ins: OperandForm) -> tuple[list[str], list[str]]:
     neg, absolute = ins.modifier("neg"), ins.modifier("abs")
     parts: list[str] = []
     position = 0
@@ -68,7 +68,7 @@ def _vector(ins: Form) -> tuple[list[str], list[str]]:
     return parts, tail
 
 
-def truth_table(ins: Form) -> int:
+def truth_table(ins: OperandForm) -> int:
     """Truth table of a v_bitop3, kept in the bits of NEG, ABS and OMOD (by assembling probes)."""
     return ins.modifier("neg") | ins.modifier("abs") << 3 | ins.modifier("omod") << 6
 
@@ -79,7 +79,7 @@ def _signed(text: str, neg: int, absolute: int) -> str:
     return f"-{text}" if neg else text
 
 
-def _dpp(ins: Form) -> list[str]:
+def _dpp(ins: OperandForm) -> list[str]:
     ctrl = ins.modifier("dpp")
     if ctrl < 0x100:
         text = f"quad_perm:[{','.join(str(ctrl >> 2 * i & 3) for i in range(4))}]"
@@ -96,7 +96,7 @@ def _dpp(ins: Form) -> list[str]:
     return tail
 
 
-def _sdwa(ins: Form) -> list[str]:
+def _sdwa(ins: OperandForm) -> list[str]:
     tail = []
     if ins.operand("vdst") is not None and not ins.mnemonic.startswith("v_cvt_pk_f32_"):
         tail.append(f"dst_sel:{_SDWA_SELECT[ins.modifier('dst_sel') % 7]}")
@@ -108,7 +108,7 @@ def _sdwa(ins: Form) -> list[str]:
     return tail
 
 
-def _packed(ins: Form) -> tuple[list[str], list[str]]:
+def _packed(ins: OperandForm) -> tuple[list[str], list[str]]:
     if ins.mnemonic.startswith("v_accvgpr"):
         return _operands(ins), []
     if "mfma" in ins.mnemonic:
@@ -138,7 +138,7 @@ def _packed(ins: Form) -> tuple[list[str], list[str]]:
     return _operands(ins), tail
 
 
-def _scale_selects(ins: Form) -> list[str]:
+def _scale_selects(ins: OperandForm) -> list[str]:
     low, high = ins.modifier("opsel"), ins.modifier("opsel_hi")
     return [
         f"op_sel:[{low & 1},{low >> 1 & 1},0]",
@@ -146,7 +146,7 @@ def _scale_selects(ins: Form) -> list[str]:
     ]
 
 
-def _data_share(ins: Form) -> tuple[list[str], list[str]]:
+def _data_share(ins: OperandForm) -> tuple[list[str], list[str]]:
     offset0, offset1 = ins.modifier("offset0"), ins.modifier("offset1")
     if "read2" in ins.mnemonic or "write2" in ins.mnemonic:
         tail = [f"{n}:{v}" for n, v in (("offset0", offset0), ("offset1", offset1)) if v]
@@ -157,7 +157,7 @@ def _data_share(ins: Form) -> tuple[list[str], list[str]]:
     return _operands(ins), tail
 
 
-def _buffer(ins: Form) -> tuple[list[str], list[str]]:
+def _buffer(ins: OperandForm) -> tuple[list[str], list[str]]:
     shown = dict(ins.operands)
     if "srsrc" not in shown:  # cache maintenance: buffer_inv, buffer_wbl2
         return [], [name for name in ("sc0", "nt", "sc1") if ins.modifier(name)]
@@ -173,7 +173,7 @@ def _buffer(ins: Form) -> tuple[list[str], list[str]]:
     return parts, tail
 
 
-def _global(ins: Form) -> tuple[list[str], list[str]]:
+def _global(ins: OperandForm) -> tuple[list[str], list[str]]:
     tail = []
     offset = ins.modifier("offset")
     if offset:
@@ -182,7 +182,7 @@ def _global(ins: Form) -> tuple[list[str], list[str]]:
     return _operands(ins), tail
 
 
-def _scalar_memory(ins: Form) -> tuple[list[str], list[str]]:
+def _scalar_memory(ins: OperandForm) -> tuple[list[str], list[str]]:
     parts = [str(operand) for field, operand in ins.operands if field != "soffset"]
     soffset = ins.operand("soffset")
     offset = ins.modifier("offset")
@@ -193,7 +193,7 @@ def _scalar_memory(ins: Form) -> tuple[list[str], list[str]]:
     return [*parts, f"{offset:#x}"], []
 
 
-def _program(ins: Form) -> tuple[list[str], list[str]]:
+def _program(ins: OperandForm) -> tuple[list[str], list[str]]:
     value = ins.modifier("simm16")
     if ins.mnemonic == "s_waitcnt":
         return [], [waitcnt_text(value)]
@@ -202,11 +202,11 @@ def _program(ins: Form) -> tuple[list[str], list[str]]:
     return [str(value)], []
 
 
-def _scalar_immediate(ins: Form) -> tuple[list[str], list[str]]:
+def _scalar_immediate(ins: OperandForm) -> tuple[list[str], list[str]]:
     return [*_operands(ins), f"{ins.modifier('simm16'):#x}"], []
 
 
-def _scalar_compare(ins: Form) -> tuple[list[str], list[str]]:
+def _scalar_compare(ins: OperandForm) -> tuple[list[str], list[str]]:
     if ins.mnemonic == "s_set_gpr_idx_on":
         return [str(ins.operands[0][1]), f"{ins.modifier('ssrc1'):#x}"], []
     return _operands(ins), []

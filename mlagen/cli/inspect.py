@@ -13,7 +13,7 @@ from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError
-from mlagen.inspect.tables import Table
+from mlagen.inspect.tables import CodeTable
 
 
 @click.command("inspect")
@@ -66,7 +66,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
             raise ConfigError(f"{option} is for {why}")
 
 
-def _print(facts: Sequence[tuple[str, str]], tables: Sequence[Table]) -> None:
+def _print(facts: Sequence[tuple[str, str]], tables: Sequence[CodeTable]) -> None:
     print_facts(facts)
     for table in tables:
         say()

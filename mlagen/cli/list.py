@@ -21,7 +21,7 @@ from mlagen.errors import ConfigError
 from mlagen.request import assignments
 
 if TYPE_CHECKING:
-    from mlagen.catalogue import Field, Kernel
+    from mlagen.catalogue import Field, KernelEntry
 
 
 @click.command("list")
@@ -91,7 +91,7 @@ def command(
         click.echo("\nAnother problem may have other knobs: --set FIELD=VALUE.")
 
 
-def _print_knobs(entry: Kernel) -> None:
+def _print_knobs(entry: KernelEntry) -> None:
     columns: tuple[str, ...] = ("knob", "choices, the default first", "what it does")
     rows: list[tuple[str, ...]] = [(k.name, k.legal, k.comment) for k in entry.knobs]
     if entry.knob:

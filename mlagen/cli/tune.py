@@ -100,10 +100,10 @@ def run(
 ) -> None:
     """Search among a kernel's knobs. It may be stopped at any time and goes on where it was."""
     from mlagen.request import assignments
-    from mlagen.tune import Request, open_store, tune
+    from mlagen.tune import TuneRequest, open_store, tune
     from mlagen.tune.text import TRIAL_COLUMNS, facts, trial_rows
 
-    request = Request(
+    request = TuneRequest(
         kernel, assignments("--set", fields), shapes, assignments("--knob", knobs), target, cost,
         sampler, trials, None if minutes is None else 60 * minutes, limit, jobs, seed,
         scheduler, local_workers,

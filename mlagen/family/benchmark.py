@@ -28,7 +28,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """`error`: of an output, |got - exact| / |exact| as norms. `wrong`: why it is not right, or
     ""."""
 
@@ -36,17 +36,17 @@ class Verdict:
     wrong: str = ""
 
 
-class Judge(Protocol):
+class CaseJudge(Protocol):
     """Knows what is right for the tensors of a case, or for some rows of it."""
 
-    def ours(self, output: Any) -> Verdict:
+    def ours(self, output: Any) -> Judgement:
         """What our call returned, by the bounds of both oracles."""
 
-    def peer(self, output: Any) -> Verdict:
+    def peer(self, output: Any) -> Judgement:
         """What a peer's call returned. Its arithmetic is not ours, so a relative error is asked."""
 
 
-class Clock(Protocol):
+class DeviceClock(Protocol):
     """Marks in the order of the GPU's work."""
 
     def flush(self) -> None:
@@ -70,7 +70,7 @@ class Clock(Protocol):
 class Lab(Protocol):
     """A machine with a GPU, and our kernel on it. What a case is, the family alone knows."""
 
-    clock: Clock
+    clock: DeviceClock
 
     def facts(self) -> dict[str, str]:
         """The device and the versions of what runs on it."""
@@ -88,7 +88,7 @@ class Lab(Protocol):
         """Our kernel, all checked and packed; its outputs are poisoned. It returns what the judge
         takes."""
 
-    def judge(self, case: Any) -> Judge:
+    def judge(self, case: Any) -> CaseJudge:
         """Of the case's outputs."""
 
 

@@ -33,7 +33,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class TileWalk:
     """What the longest loop of a call walks: so many tiles of the `size` that is called so, each
     of which holds `step` of it."""
 
@@ -59,7 +59,7 @@ class Trial(ABC):
         return {}
 
     @property
-    def walk(self) -> Walk | None:
+    def walk(self) -> TileWalk | None:
         """The longest loop of the call, planned; None where nobody knows."""
         return None
 

@@ -7,8 +7,8 @@
 It reads artifacts and machine code, never schedules or the generator.
 """
 
-from mlagen.inspect.compare import Comparison, compare
-from mlagen.inspect.model import Cluster, Inspection
+from mlagen.inspect.compare import CodeComparison, compare
+from mlagen.inspect.model import CodeCluster, Inspection
 from mlagen.inspect.read import inspect_path
 
-__all__ = ["Cluster", "Comparison", "Inspection", "compare", "inspect_path"]
+__all__ = ["CodeCluster", "CodeComparison", "Inspection", "compare", "inspect_path"]

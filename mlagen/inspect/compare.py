@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mlagen.inspect.model import PIPES, Cluster, Inspection, LdsUse, Pipe
+from mlagen.inspect.model import PIPES, CodeCluster, Inspection, LdsUse, Pipe
 
 # Worth of a pair against leaving both alone: how alike the instructions are (0 to 1), more for the
 # same name and the same section, less this much for being paired at all.
@@ -18,7 +18,7 @@ _SAME_NAME, _SAME_SECTION, _PAIRED = 0.6, 0.2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ComparedValue:
     """Something that has a value on both sides; "" where a side does not have it."""
 
     name: str
@@ -50,7 +50,7 @@ class Pair:
     role: str
     times: tuple[int, int]
     counts: tuple[tuple[Pipe, int, int], ...]
-    waits: Change
+    waits: ComparedValue
     looped: bool
 
     @property
@@ -60,25 +60,25 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CodeComparison:
     """All differences; each table also holds what is equal."""
 
     a: Inspection
     b: Inspection
-    facts: tuple[Change, ...]
+    facts: tuple[ComparedValue, ...]
     facts_note: str
-    resources: tuple[Change, ...]
-    roles: tuple[Change, ...]
-    mix_looped: tuple[Change, ...]
-    mix: tuple[Change, ...]
+    resources: tuple[ComparedValue, ...]
+    roles: tuple[ComparedValue, ...]
+    mix_looped: tuple[ComparedValue, ...]
+    mix: tuple[ComparedValue, ...]
     pairs: tuple[Pair, ...]
-    registers: tuple[Change, ...]
-    memory: tuple[Change, ...]
-    lds: tuple[Change, ...]
+    registers: tuple[ComparedValue, ...]
+    memory: tuple[ComparedValue, ...]
+    lds: tuple[ComparedValue, ...]
     same_code: bool
 
     @property
-    def tables(self) -> tuple[tuple[str, tuple[Change, ...]], ...]:
+    def tables(self) -> tuple[tuple[str, tuple[ComparedValue, ...]], ...]:
         """(title, changes) of everything but the clusters."""
         return (
             ("identity", self.facts),
@@ -99,7 +99,7 @@ class Comparison:
     def to_json(self) -> dict[str, object]:
         """The report as plain values: of both sides only who they are."""
 
-        def changes(table: Sequence[Change]) -> dict[str, object]:
+        def changes(table: Sequence[ComparedValue]) -> dict[str, object]:
             return {
                 "equal": all(change.equal for change in table),
                 "rows": [{"name": c.name, "a": c.a, "b": c.b, "equal": c.equal} for c in table],
@@ -135,11 +135,11 @@ def _side(report: Inspection) -> dict[str, str]:
     return {name: getattr(report, name) for name in ("name", "path", "target", "origin")}
 
 
-def compare(a: Inspection, b: Inspection) -> Comparison:
+def compare(a: Inspection, b: Inspection) -> CodeComparison:
     """Lay two inspections side by side."""
     both = a.origin == b.origin == "artifact"
     lacking = [side.path for side in (a, b) if side.origin == "binary"]
-    return Comparison(
+    return CodeComparison(
         a,
         b,
         _changes((("target", a.target), *(a.facts if both else ())),
@@ -161,11 +161,13 @@ def _texts(values: Iterable[tuple[str, int]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(value)) for name, value in values)
 
 
-def _changes(a: Iterable[tuple[str, str]], b: Iterable[tuple[str, str]]) -> tuple[Change, ...]:
+def _changes(
+    a: Iterable[tuple[str, str]], b: Iterable[tuple[str, str]]
+) -> tuple[ComparedValue, ...]:
     """Rows by name, in the order of `a` and then of what only `b` has."""
     left, right = dict(a), dict(b)
     return tuple(
-        Change(name, left.get(name, ""), right.get(name, "")) for name in {**left, **right}
+        ComparedValue(name, left.get(name, ""), right.get(name, "")) for name in {**left, **right}
     )
 
 
@@ -181,11 +183,11 @@ def _roles(report: Inspection) -> list[tuple[str, str]]:
     ]
 
 
-def _mix(a: Inspection, b: Inspection, *, looped: bool) -> tuple[Change, ...]:
+def _mix(a: Inspection, b: Inspection, *, looped: bool) -> tuple[ComparedValue, ...]:
     left = a.mix(a.looped if looped else None)
     right = b.mix(b.looped if looped else None)
     return tuple(
-        Change(pipe, str(left[pipe]), str(right[pipe]))
+        ComparedValue(pipe, str(left[pipe]), str(right[pipe]))
         for pipe in PIPES
         if left[pipe] or right[pipe]
     )
@@ -255,11 +257,11 @@ def _pairs(a: Inspection, b: Inspection) -> list[Pair]:
 class _Group:
     """A cluster and how often it stands in the loop alike: once a phase of an unrolled loop."""
 
-    cluster: Cluster
+    cluster: CodeCluster
     times: int
 
 
-def _in_loop(report: Inspection, cluster: Cluster) -> bool:
+def _in_loop(report: Inspection, cluster: CodeCluster) -> bool:
     return bool(report.looped) and cluster in report.looped
 
 
@@ -271,7 +273,7 @@ def _by_role(a: Inspection, b: Inspection) -> list[tuple[str, list[_Group], list
         if number is not None and number >= len(report.roles):
             return []
         mine = None if number is None else report.roles[number].name
-        held: dict[object, list[Cluster]] = {}
+        held: dict[object, list[CodeCluster]] = {}
         for cluster in report.looped:
             if mine is None or mine in cluster.roles:
                 texts = tuple(wait.text for wait in cluster.waits)
@@ -303,7 +305,7 @@ def _pair(a: _Group | None, b: _Group | None, role: str) -> Pair:
             for pipe in PIPES
             if left.get(pipe) or right.get(pipe)
         ),
-        Change("waits", _counted(only_a - only_b), _counted(only_b - only_a)),
+        ComparedValue("waits", _counted(only_a - only_b), _counted(only_b - only_a)),
         any(bool(g and g.cluster.loop) for g in (a, b)),
     )
 
@@ -316,7 +318,7 @@ def _counted(texts: Counter[str]) -> str:
     return ", ".join(f"{count} x {text}" if count > 1 else text for text, count in texts.items())
 
 
-def _worth(a: Cluster, b: Cluster) -> float:
+def _worth(a: CodeCluster, b: CodeCluster) -> float:
     left, right = dict(a.mix), dict(b.mix)
     apart = sum(abs(left.get(pipe, 0) - right.get(pipe, 0)) for pipe in PIPES)
     alike = 1 - apart / max(1, a.instructions + b.instructions)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mlagen.inspect.compare import Change, Comparison
+from mlagen.inspect.compare import CodeComparison, ComparedValue
 from mlagen.inspect.model import PIPES
-from mlagen.inspect.tables import SHORT, Table, without_empty_columns
+from mlagen.inspect.tables import SHORT, CodeTable, without_empty_columns
 
 
-def diff_facts(report: Comparison) -> list[tuple[str, str]]:
+def diff_facts(report: CodeComparison) -> list[tuple[str, str]]:
     """(name, value) lines at the head."""
     lines = [
         (letter, f"{side.name} for {side.target}, {side.path} ({side.origin})")
@@ -20,7 +20,7 @@ def diff_facts(report: Comparison) -> list[tuple[str, str]]:
     return lines
 
 
-def diff_tables(report: Comparison, *, everything: bool = False) -> list[Table]:
+def diff_tables(report: CodeComparison, *, everything: bool = False) -> list[CodeTable]:
     """Tables of what differs, with a row for what is equal; with `everything` also each of that."""
     made = [
         _change_table(title, changes, everything) for title, changes in report.tables if changes
@@ -29,7 +29,7 @@ def diff_tables(report: Comparison, *, everything: bool = False) -> list[Table]:
     return [*made[:5], clusters, *made[5:]]
 
 
-def _change_table(title: str, changes: tuple[Change, ...], everything: bool) -> Table:
+def _change_table(title: str, changes: tuple[ComparedValue, ...], everything: bool) -> CodeTable:
     rows = [
         (change.name, change.a, change.b, "equal" if change.equal else change.delta)
         for change in changes
@@ -39,10 +39,10 @@ def _change_table(title: str, changes: tuple[Change, ...], everything: bool) -> 
     if same and not everything:
         what = "all" if same == len(changes) else "others"
         rows.append((f"{what} {same}", "", "", "equal"))
-    return without_empty_columns(Table(title, ("", "A", "B", "B - A"), tuple(rows)))
+    return without_empty_columns(CodeTable(title, ("", "A", "B", "B - A"), tuple(rows)))
 
 
-def cluster_diff(report: Comparison, *, everything: bool) -> Table:
+def cluster_diff(report: CodeComparison, *, everything: bool) -> CodeTable:
     """Pairs that differ in counts or waits; alike differences in a row are one."""
     looped = any(pair.looped for pair in report.pairs)
     considered = [p for p in report.pairs if everything or p.looped or not looped]
@@ -72,8 +72,8 @@ def cluster_diff(report: Comparison, *, everything: bool) -> Table:
     names = tuple(SHORT.get(pipe, pipe) for pipe in pipes)
     where = "clusters of the loops" if looped and not everything else "clusters"
     return without_empty_columns(
-        Table(where, (" ", "A", "B", "cluster", *names, "waits only in A", "only in B", ""),
-              tuple(rows))
+        CodeTable(where, (" ", "A", "B", "cluster", *names, "waits only in A", "only in B", ""),
+                  tuple(rows))
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from mlagen.inspect import banks, blocks
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.lifting import Lifted, end_of, find_roles, lift, loops_of, timeline
 from mlagen.inspect.liveness import read_liveness
-from mlagen.inspect.model import Cluster, CodeLine, Inspection, MemoryArea, Wait
+from mlagen.inspect.model import CodeCluster, CodeLine, CodeWait, Inspection, MemoryArea
 from mlagen.inspect.pipes import kind_of, mix_of, pipe_of
 from mlagen.inspect.values import WaveView, view
 from mlagen.targets.gfx950.limits import GFX950
@@ -126,7 +126,7 @@ def _cluster(
     kernel: KernelCode,
     by_index: dict[int, SourceLine],
     text: Sequence[str],
-) -> Cluster:
+) -> CodeCluster:
     first, last = lifted.runs[number]
     found = []
     for index in range(first, last + 1):
@@ -150,7 +150,7 @@ def _cluster(
         for ins in lifted.flow.instructions[first : last + 1]
         if ins.mnemonic == "s_setprio"
     ]
-    return Cluster(
+    return CodeCluster(
         id=id,
         name=(source.cluster or "control") if source else id,
         section=source.section if source else loop or "outside loops",
@@ -165,7 +165,9 @@ def _cluster(
     )
 
 
-def _waits(lifted: Lifted, first: int, last: int, by_index: dict[int, SourceLine]) -> list[Wait]:
+def _waits(
+    lifted: Lifted, first: int, last: int, by_index: dict[int, SourceLine]
+) -> list[CodeWait]:
     found = []
     code = lifted.flow.instructions
     for index in range(first, last + 1):
@@ -183,7 +185,7 @@ def _waits(lifted: Lifted, first: int, last: int, by_index: dict[int, SourceLine
         source = "binary" if line is None else "explicit" if needed else "derived"
         slack = slack_of(ins.modifier("simm16"), needed) if needed else ""
         told = needed or (text if line is not None else "")
-        found.append(Wait(ins.offset, text, source, told, slack, before))
+        found.append(CodeWait(ins.offset, text, source, told, slack, before))
     return found
 
 

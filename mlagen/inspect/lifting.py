@@ -15,7 +15,7 @@ from mlagen.artifact import RoleMap
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
-from mlagen.inspect.model import Loop, Role, Timeline
+from mlagen.inspect.model import CodeLoop, CodeRole, Timeline
 from mlagen.inspect.values import WaveView
 
 _STOPS = ("s_branch", "s_endpgm", "s_setpc_b64", "s_swappc_b64", "s_call_b64")
@@ -34,7 +34,7 @@ class Lifted:
     """`runs`: (first, last) instruction index of each cluster, `roles_of` and `loop_of` by run."""
 
     flow: Flow
-    roles: tuple[Role, ...]
+    roles: tuple[CodeRole, ...]
     reached: dict[str, Reach]
     runs: tuple[tuple[int, int], ...]
     roles_of: tuple[tuple[str, ...], ...]
@@ -56,7 +56,7 @@ class Lifted:
 
 def find_roles(
     flow: Flow, views: Sequence[WaveView], known: Sequence[RoleMap] = ()
-) -> tuple[tuple[Role, ...], dict[str, Reach]]:
+) -> tuple[tuple[CodeRole, ...], dict[str, Reach]]:
     """Waves in groups that meet the same barriers and loops: by the names of `known` roles of the
     same waves, or else after the waves."""
     heads = {loop.head for loop in flow.loops}
@@ -77,7 +77,7 @@ def find_roles(
         name, stagger = f"waves {first}-{last}" if first != last else f"wave {first}", 0
         if (first, last) in named:
             name, stagger = named[first, last].name, named[first, last].stagger
-        roles.append(Role(name, first, last, "wave", stagger, note=note))
+        roles.append(CodeRole(name, first, last, "wave", stagger, note=note))
         reached[name] = Reach(
             frozenset(at for view in group for at in view.reached),
             frozenset(edge for view in group for edge in view.taken),
@@ -92,7 +92,7 @@ def _barriers(flow: Flow, block: int) -> int:
 
 def lift(
     flow: Flow,
-    roles: tuple[Role, ...],
+    roles: tuple[CodeRole, ...],
     reached: Mapping[str, Reach],
     label: Callable[[Instruction], object] = lambda ins: None,
 ) -> Lifted:
@@ -146,7 +146,7 @@ def end_of(ins: Instruction) -> str:
     return "jump" if ins.branch_target is not None else "falls through"
 
 
-def loops_of(lifted: Lifted) -> tuple[Loop, ...]:
+def loops_of(lifted: Lifted) -> tuple[CodeLoop, ...]:
     """All loops with their names, and the barriers of one pass where all ways agree."""
     flow, found = lifted.flow, []
     for index, loop in enumerate(flow.loops):
@@ -154,7 +154,7 @@ def loops_of(lifted: Lifted) -> tuple[Loop, ...]:
         low = min(flow.blocks[b].first for b in loop.body)
         high = max(flow.blocks[b].last for b in loop.body)
         found.append(
-            Loop(
+            CodeLoop(
                 lifted.loop_name(index),
                 flow.instructions[low].offset,
                 flow.instructions[high].offset,

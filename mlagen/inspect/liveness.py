@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.binary.effects import Access, effects
+from mlagen.binary.effects import RegisterAccess, effects
 from mlagen.binary.flow import Flow
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -76,7 +76,7 @@ def read_liveness(flow: Flow, accum_offset: int) -> Liveness:
     return Liveness(tuple(after), tuple(reads), tuple(writes), kept)
 
 
-def _numbers(access: Access) -> Iterator[int]:
+def _numbers(access: RegisterAccess) -> Iterator[int]:
     for number in range(access.base, access.base + access.count):
         if access.file == "v":
             yield number
@@ -84,7 +84,7 @@ def _numbers(access: Access) -> Iterator[int]:
             yield SCALAR + number
 
 
-def _bits(accesses: Sequence[Access]) -> int:
+def _bits(accesses: Sequence[RegisterAccess]) -> int:
     held = 0
     for access in accesses:
         for bit in _numbers(access):

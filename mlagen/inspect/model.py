@@ -31,7 +31,7 @@ Touch = Literal["write", "read", "both", "through"]
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class CodeRole:
     """Waves (warps on NVIDIA targets) `first` .. `last` that run the same code.
 
     `stagger`: barriers it lags the first role by. `registers`: of a thread, where roles differ.
@@ -61,7 +61,7 @@ class CodeLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class CodeWait:
     """One wait. `needed`: what the accesses need at least; "" where that is not known.
 
     `source`: derived or explicit (written by hand) in an artifact, binary where nothing but the
@@ -77,7 +77,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CodeCluster:
     """A run of code. `id` is its own in this inspection; `name` as the schedule says it.
 
     `kind`: what it mostly does (see `mlagen.inspect.pipes.kind_of`). `loop`: the loop that holds
@@ -92,7 +92,7 @@ class Cluster:
     kind: str
     end: str
     mix: tuple[tuple[Pipe, int], ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[CodeWait, ...]
     lines: tuple[CodeLine, ...]
     priority: int | None = None
 
@@ -114,7 +114,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class CodeLoop:
     """One loop of the code. `first`, `last`: as `CodeLine.at`. `barriers`: on one pass, None where
     the ways through it differ. `parent`: the loop around it, ""."""
 
@@ -227,9 +227,9 @@ class Inspection:
     target: str
     facts: tuple[tuple[str, str], ...]
     resources: tuple[tuple[str, int], ...]
-    roles: tuple[Role, ...]
-    loops: tuple[Loop, ...]
-    clusters: tuple[Cluster, ...]
+    roles: tuple[CodeRole, ...]
+    loops: tuple[CodeLoop, ...]
+    clusters: tuple[CodeCluster, ...]
     timeline: Timeline
     blocks: tuple[RegisterBlock, ...]
     memory: tuple[MemoryArea, ...]
@@ -241,10 +241,10 @@ class Inspection:
     schedule_file: str = ""
     tmem: tuple[TmemMap, ...] = ()  # columns of tensor memory
 
-    def cluster(self, id: str) -> Cluster:
+    def cluster(self, id: str) -> CodeCluster:
         return next(cluster for cluster in self.clusters if cluster.id == id)
 
-    def mix(self, clusters: tuple[Cluster, ...] | None = None) -> dict[Pipe, int]:
+    def mix(self, clusters: tuple[CodeCluster, ...] | None = None) -> dict[Pipe, int]:
         """Instructions of each pipe, of all clusters or the given ones."""
         total = dict.fromkeys(PIPES, 0)
         for cluster in self.clusters if clusters is None else clusters:
@@ -253,7 +253,7 @@ class Inspection:
         return total
 
     @property
-    def looped(self) -> tuple[Cluster, ...]:
+    def looped(self) -> tuple[CodeCluster, ...]:
         """The clusters inside innermost loops."""
         outer = {loop.parent for loop in self.loops}
         return tuple(c for c in self.clusters if c.loop and c.loop not in outer)

@@ -16,8 +16,8 @@ import msgspec
 from markupsafe import Markup
 
 from mlagen.disk import write_file
-from mlagen.inspect.compare import Comparison
-from mlagen.inspect.model import PIPES, Cluster, Inspection
+from mlagen.inspect.compare import CodeComparison
+from mlagen.inspect.model import PIPES, CodeCluster, Inspection
 from mlagen.inspect.tables import (
     SHORT,
     alive_in,
@@ -66,7 +66,7 @@ def write_page(report: Inspection, file: Path | str) -> None:
     write_file(file, render_page(report).encode())
 
 
-def write_diff_page(comparison: Comparison, file: Path | str) -> None:
+def write_diff_page(comparison: CodeComparison, file: Path | str) -> None:
     """Write the page of a difference."""
     write_file(file, render_diff(comparison).encode())
 
@@ -106,7 +106,7 @@ def render_page(report: Inspection) -> str:
     )  # fmt: skip
 
 
-def render_diff(comparison: Comparison) -> str:
+def render_diff(comparison: CodeComparison) -> str:
     """The page of a difference as HTML."""
     return _environment().get_template("diff.html.j2").render(
         comparison=comparison, a=comparison.a, b=comparison.b, pipes=PIPES,
@@ -134,7 +134,7 @@ def _environment() -> jinja2.Environment:
     return made
 
 
-def _row(report: Inspection, cluster: Cluster) -> dict[str, Any]:
+def _row(report: Inspection, cluster: CodeCluster) -> dict[str, Any]:
     total = max(1, cluster.instructions)
     return {
         "cluster": cluster,
@@ -149,7 +149,7 @@ def _row(report: Inspection, cluster: Cluster) -> dict[str, Any]:
 
 
 def _sequences(
-    report: Inspection, clusters: Sequence[Cluster]
+    report: Inspection, clusters: Sequence[CodeCluster]
 ) -> list[tuple[str, list[dict[str, Any]]]]:
     """Each role's clusters in the order of the code, where they cannot be laid side by side."""
     if report.timeline.rows or not report.looped:
@@ -194,7 +194,7 @@ def _code(report: Inspection) -> str:
     return msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def register_chart(report: Inspection, clusters: Sequence[Cluster]) -> Drawing:
+def register_chart(report: Inspection, clusters: Sequence[CodeCluster]) -> Drawing:
     """Rows are register blocks, columns clusters; a row is as high as its block is large."""
     blocks = [block for block in report.blocks if alive_in(block, clusters)]
     cell = max(2.0, min(_CELL_MAX, (WIDTH - LEFT) / max(1, len(clusters))))

@@ -13,15 +13,15 @@ from mlagen.artifact import Artifact, HandoffMap, KernelMap, SourceLine
 from mlagen.errors import BinaryError, MissingError, UnsupportedError
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.model import (
-    Cluster,
+    CodeCluster,
     CodeLine,
+    CodeLoop,
+    CodeRole,
+    CodeWait,
     Handoff,
     Inspection,
-    Loop,
     MemoryArea,
-    Role,
     Timeline,
-    Wait,
 )
 from mlagen.inspect.pipes import kind_of, mix_of, ptx_pipe_of
 from mlagen.inspect.ptx_blocks import ptx_blocks
@@ -132,7 +132,7 @@ def _steps(source: Sequence[SourceLine], module: Module, entry: Entry) -> list[_
     return steps
 
 
-def _cluster(id: str, step: _Step) -> Cluster:
+def _cluster(id: str, step: _Step) -> CodeCluster:
     lines = tuple(
         CodeLine(
             at=line.asm_line,
@@ -155,7 +155,7 @@ def _cluster(id: str, step: _Step) -> Cluster:
         placed = not line.template or line.template.startswith("pipeline/")
         after = next((x.text for x in lines[index + 1 :] if x.pipe not in ("wait", "branch")), "")
         waits.append(
-            Wait(
+            CodeWait(
                 line.asm_line,
                 raw.partition(" ")[2] if raw.startswith("@") else raw,
                 "derived" if placed else "explicit",
@@ -163,7 +163,7 @@ def _cluster(id: str, step: _Step) -> Cluster:
                 before=after,
             )
         )
-    return Cluster(
+    return CodeCluster(
         id=id,
         name=step.name,
         section=step.section or "role entry and ends",
@@ -177,25 +177,25 @@ def _cluster(id: str, step: _Step) -> Cluster:
     )
 
 
-def _roles(known: KernelMap, clusters: Sequence[Cluster]) -> tuple[Role, ...]:
+def _roles(known: KernelMap, clusters: Sequence[CodeCluster]) -> tuple[CodeRole, ...]:
     if known.roles:
         return tuple(
-            Role(r.name, r.first, r.last, "warp", r.stagger, r.registers,
-                 "one thread" if r.threads == 1 else f"{r.threads} threads")
+            CodeRole(r.name, r.first, r.last, "warp", r.stagger, r.registers,
+                     "one thread" if r.threads == 1 else f"{r.threads} threads")
             for r in known.roles
         )  # fmt: skip
     names = dict.fromkeys(name for cluster in clusters for name in cluster.roles)
-    return tuple(Role(name, 0, 0, "warp") for name in names)
+    return tuple(CodeRole(name, 0, 0, "warp") for name in names)
 
 
-def _loops(clusters: Sequence[Cluster]) -> list[Loop]:
-    held: dict[str, list[Cluster]] = {}
+def _loops(clusters: Sequence[CodeCluster]) -> list[CodeLoop]:
+    held: dict[str, list[CodeCluster]] = {}
     for cluster in clusters:
         if cluster.loop:
             held.setdefault(cluster.loop, []).append(cluster)
     return [
-        Loop(name, min(line.at for c in group for line in c.lines),
-             max(line.at for c in group for line in c.lines), "", group[0].roles, None)
+        CodeLoop(name, min(line.at for c in group for line in c.lines),
+                 max(line.at for c in group for line in c.lines), "", group[0].roles, None)
         for name, group in held.items()
     ]  # fmt: skip
 

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from mlagen.artifact import RegisterMap
-from mlagen.inspect.model import Cluster, RegisterBlock, Touch
+from mlagen.inspect.model import CodeCluster, RegisterBlock, Touch
 from mlagen.ptx import Entry, Graph
 
 _DIGITS = "0123456789"
 
 
 def ptx_blocks(
-    entry: Entry, clusters: Sequence[Cluster], maps: Sequence[RegisterMap]
+    entry: Entry, clusters: Sequence[CodeCluster], maps: Sequence[RegisterMap]
 ) -> tuple[RegisterBlock, ...]:
     """The manifest's register blocks with the clusters they are alive in, in the map's order."""
     names = {regs.name for regs in maps}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mlagen.artifact.maps import MemoryMap, TmemMap
-from mlagen.inspect.model import PIPES, Cluster, Inspection, LdsUse, MemoryArea, RegisterBlock
+from mlagen.inspect.model import PIPES, CodeCluster, Inspection, LdsUse, MemoryArea, RegisterBlock
 
 MARKS = {"write": "W", "read": "R", "both": "X", "through": "-"}
 SHORT = {
@@ -20,7 +20,7 @@ SHORT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CodeTable:
     """A table with its title."""
 
     title: str
@@ -48,12 +48,12 @@ def facts(report: Inspection) -> list[tuple[str, str]]:
     return lines
 
 
-def shown_clusters(report: Inspection, *, everything: bool) -> tuple[Cluster, ...]:
+def shown_clusters(report: Inspection, *, everything: bool) -> tuple[CodeCluster, ...]:
     """The clusters of the loops, or all where there is no loop or all are asked for."""
     return report.clusters if everything or not report.looped else report.looped
 
 
-def tables(report: Inspection, *, everything: bool = False) -> list[Table]:
+def tables(report: Inspection, *, everything: bool = False) -> list[CodeTable]:
     """All tables that have rows, in the order they are printed."""
     clusters = shown_clusters(report, everything=everything)
     made = [
@@ -72,17 +72,17 @@ def tables(report: Inspection, *, everything: bool = False) -> list[Table]:
     return [without_empty_columns(table) for table in made if table.rows]
 
 
-def without_empty_columns(table: Table) -> Table:
+def without_empty_columns(table: CodeTable) -> CodeTable:
     """Columns in which no row has anything to say are left out."""
     kept = [n for n in range(len(table.columns)) if any(row[n] for row in table.rows)]
-    return Table(
+    return CodeTable(
         table.title,
         tuple(table.columns[n] for n in kept),
         tuple(tuple(row[n] for n in kept) for row in table.rows),
     )
 
 
-def role_table(report: Inspection) -> Table:
+def role_table(report: Inspection) -> CodeTable:
     rows = [
         (
             role.name,
@@ -93,10 +93,10 @@ def role_table(report: Inspection) -> Table:
         )
         for role in report.roles
     ]
-    return Table("roles", ("role", "runs on", "lags by", "registers", ""), tuple(rows))
+    return CodeTable("roles", ("role", "runs on", "lags by", "registers", ""), tuple(rows))
 
 
-def loop_table(report: Inspection) -> Table:
+def loop_table(report: Inspection) -> CodeTable:
     rows = [
         (
             loop.name,
@@ -108,11 +108,11 @@ def loop_table(report: Inspection) -> Table:
         for loop in report.loops
     ]
     if report.target != "gfx950":
-        return Table("loops", ("loop", "from", "to", "roles"), tuple(row[:4] for row in rows))
-    return Table("loops", ("loop", "from", "to", "roles", "barriers a pass"), tuple(rows))
+        return CodeTable("loops", ("loop", "from", "to", "roles"), tuple(row[:4] for row in rows))
+    return CodeTable("loops", ("loop", "from", "to", "roles", "barriers a pass"), tuple(rows))
 
 
-def timeline_table(report: Inspection) -> Table:
+def timeline_table(report: Inspection) -> CodeTable:
     """One row for the time between two barriers, one column a role."""
     line = report.timeline
     rows = []
@@ -126,21 +126,21 @@ def timeline_table(report: Inspection) -> Table:
             for _, row in line.rows
         ]
         rows.append((str(column), *cells))
-    return Table(
+    return CodeTable(
         "what meets between two barriers of the loop",
         ("", *(role for role, _ in line.rows)),
         tuple(rows),
     )
 
 
-def short_name(cluster: Cluster) -> str:
+def short_name(cluster: CodeCluster) -> str:
     return cluster.id if cluster.name in ("control", cluster.id) else f"{cluster.name} {cluster.id}"
 
 
-def cluster_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
+def cluster_table(report: Inspection, clusters: Sequence[CodeCluster]) -> CodeTable:
     """Clusters that are alike in everything but their place are one row."""
     pipes = [pipe for pipe in PIPES if any(c.count(pipe) for c in clusters)]
-    groups: dict[tuple[object, ...], list[Cluster]] = {}
+    groups: dict[tuple[object, ...], list[CodeCluster]] = {}
     for cluster in clusters:
         texts = tuple(wait.text for wait in cluster.waits)
         named = "" if cluster.name == cluster.id else cluster.name
@@ -167,10 +167,10 @@ def cluster_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
         )
     columns = ("", "section", "cluster", "roles", "does", "ends in")
     shown = tuple(SHORT.get(pipe, pipe) for pipe in pipes)
-    return Table("clusters", (*columns, *shown, "waits"), tuple(rows))
+    return CodeTable("clusters", (*columns, *shown, "waits"), tuple(rows))
 
 
-def waits_text(cluster: Cluster) -> str:
+def waits_text(cluster: CodeCluster) -> str:
     """The wait before the closing barrier, and how many stand before it."""
     if not cluster.waits:
         return ""
@@ -182,7 +182,9 @@ def waits_text(cluster: Cluster) -> str:
     return f"{closing}, {others} inside" if others else closing
 
 
-def register_table(report: Inspection, clusters: Sequence[Cluster], *, everything: bool) -> Table:
+def register_table(
+    report: Inspection, clusters: Sequence[CodeCluster], *, everything: bool
+) -> CodeTable:
     rows = [
         (
             block.name if block.declared else "",
@@ -199,28 +201,28 @@ def register_table(report: Inspection, clusters: Sequence[Cluster], *, everythin
         "registers (W written, R read, X both, - alive and left alone, . not alive; one letter a "
         f"cluster, {span} in order)"
     )
-    return Table(title, ("block", "registers", "shares", "alive", "use"), tuple(rows))
+    return CodeTable(title, ("block", "registers", "shares", "alive", "use"), tuple(rows))
 
 
-def picture(block: RegisterBlock, clusters: Sequence[Cluster]) -> str:
+def picture(block: RegisterBlock, clusters: Sequence[CodeCluster]) -> str:
     """One letter a cluster."""
     held = dict(block.touched)
     return "".join(MARKS[held[c.id]] if c.id in held else "." for c in clusters)
 
 
-def alive_in(block: RegisterBlock, clusters: Sequence[Cluster]) -> bool:
+def alive_in(block: RegisterBlock, clusters: Sequence[CodeCluster]) -> bool:
     held = dict(block.touched)
     return any(c.id in held for c in clusters)
 
 
-def memory_table(report: Inspection) -> Table:
+def memory_table(report: Inspection) -> CodeTable:
     used = covered(report.memory)
     what = "LDS" if report.target == "gfx950" else "SMEM"
     title = f"{what}, {used} bytes in these areas of {report.memory_bytes} taken"
     return area_table(title, ((area, area.note) for area in report.memory))
 
 
-def area_table(title: str, areas: Iterable[tuple[MemoryArea | MemoryMap, str]]) -> Table:
+def area_table(title: str, areas: Iterable[tuple[MemoryArea | MemoryMap, str]]) -> CodeTable:
     """Where areas lie, each with a note."""
     columns = ("area", "kind", "bytes", "slots", "a slot", "layout", "")
     rows = [
@@ -228,17 +230,17 @@ def area_table(title: str, areas: Iterable[tuple[MemoryArea | MemoryMap, str]]) 
          str(a.slots), str(a.slot_bytes), a.layout, note)
         for a, note in areas
     ]  # fmt: skip
-    return Table(title, columns, tuple(rows))
+    return CodeTable(title, columns, tuple(rows))
 
 
-def tmem_table(areas: Iterable[TmemMap]) -> Table:
+def tmem_table(areas: Iterable[TmemMap]) -> CodeTable:
     """Where columns of tensor memory lie."""
     rows = [
         (a.name, f"{a.column}..{_last_column(a)}", str(a.slots), str(a.columns), a.comment)
         for a in areas
     ]
     columns = ("region", "columns", "slots", "a slot", "")
-    return Table("TMEM layout, all 128 lanes", columns, tuple(rows))
+    return CodeTable("TMEM layout, all 128 lanes", columns, tuple(rows))
 
 
 def _last_column(area: TmemMap) -> int:
@@ -254,16 +256,16 @@ def covered(areas: Sequence[MemoryArea]) -> int:
     return total
 
 
-def handoff_table(report: Inspection) -> Table:
+def handoff_table(report: Inspection) -> CodeTable:
     rows = [
         (h.name, h.producer, ", ".join(h.consumers), str(h.depth), str(h.bytes), h.barrier, h.note)
         for h in report.handoffs
     ]
     columns = ("pipeline", "from", "to", "depth", "bytes", "barriers", "")
-    return Table("pipelines", columns, tuple(rows))
+    return CodeTable("pipelines", columns, tuple(rows))
 
 
-def lds_table(report: Inspection) -> Table:
+def lds_table(report: Inspection) -> CodeTable:
     rows = [
         (
             use.mnemonic,
@@ -278,7 +280,7 @@ def lds_table(report: Inspection) -> Table:
         for use in report.lds
     ]
     columns = ("access", "address", "count", "bytes", "areas", "cycles", "conflicts", "")
-    return Table("LDS accesses", columns, tuple(rows))
+    return CodeTable("LDS accesses", columns, tuple(rows))
 
 
 def cost(use: LdsUse) -> str:
@@ -293,7 +295,7 @@ def conflicts(use: LdsUse) -> str:
     return ", ".join(found) or "none"
 
 
-def wait_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
+def wait_table(report: Inspection, clusters: Sequence[CodeCluster]) -> CodeTable:
     rows = [
         (
             place(report, wait.at),
@@ -309,17 +311,17 @@ def wait_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
         for wait in c.waits
     ]
     columns = ("at", "", "cluster", "wait", "source", "needed", "slack", "before")
-    return Table("waits", columns, tuple(rows))
+    return CodeTable("waits", columns, tuple(rows))
 
 
-def mix_table(report: Inspection) -> Table:
+def mix_table(report: Inspection) -> CodeTable:
     """Instructions of each pipe: in the loops, and in all of the code."""
     looped, total = report.mix(report.looped), report.mix()
     rows: list[tuple[str, ...]] = [
         (pipe, str(looped[pipe]), str(total[pipe])) for pipe in PIPES if total[pipe]
     ]
     rows.append(("all", str(sum(looped.values())), str(sum(total.values()))))
-    return Table("instructions in the code", ("pipe", "in loops", "all"), tuple(rows))
+    return CodeTable("instructions in the code", ("pipe", "in loops", "all"), tuple(rows))
 
 
 def place(report: Inspection, at: int) -> str:

@@ -16,8 +16,8 @@ from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_STEP
 from mlagen.errors import ConfigError, MissingError
 from mlagen.launch.capability import TARGETS, one_alone, written
-from mlagen.launch.cuda_driver import CudaDriver, Device, Function
-from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
+from mlagen.launch.cuda_driver import CudaDevice, CudaDriver, CudaFunction
+from mlagen.launch.gpu import CheckedCall, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
 from mlagen.targets.registry import limits_of
 
@@ -33,7 +33,11 @@ class CudaPreparedLaunch(PreparedLaunch):
                  "_parameters", "_shape")  # fmt: skip
 
     def __init__(
-        self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
+        self,
+        driver: CudaDriver,
+        function: CudaFunction,
+        kernargs: Kernargs,
+        call: CheckedCall[CudaDevice],
     ) -> None:
         manifest = call.artifact.manifest
         super().__init__(call, kernargs)
@@ -76,7 +80,7 @@ class CudaPreparedLaunch(PreparedLaunch):
             )
 
 
-class CudaLauncher(GpuLauncher[Device]):
+class CudaLauncher(GpuLauncher[CudaDevice]):
     """A Launcher on an NVIDIA GPU; see `GpuLauncher`. Tensor maps are kept from launch to launch.
 
     `stream` may also be an object of cuda.core.
@@ -107,11 +111,11 @@ class CudaLauncher(GpuLauncher[Device]):
     def _align(self, arg: Arg) -> int:
         return max(TENSOR_MAP_STEP if arg.tensor_map else 1, arg.align)
 
-    def _bind(self, call: Call[Device]) -> CudaPreparedLaunch:
+    def _bind(self, call: CheckedCall[CudaDevice]) -> CudaPreparedLaunch:
         function = self._function(call.artifact, call.device)
         return CudaPreparedLaunch(self.driver, function, self._packed(call), call)
 
-    def _check_machine(self, manifest: Manifest, device: Device) -> None:
+    def _check_machine(self, manifest: Manifest, device: CudaDevice) -> None:
         capability = limits_of(manifest.target).compute_capability
         if device.capability != capability:
             raise LaunchRefused(
@@ -130,7 +134,7 @@ class CudaLauncher(GpuLauncher[Device]):
                 hint=f"a driver for CUDA {major}.0 or newer, or an older ptxas: $MLAGEN_PTXAS",
             )
 
-    def _function(self, artifact: Artifact, device: Device) -> Function:
+    def _function(self, artifact: Artifact, device: CudaDevice) -> CudaFunction:
         """The loaded kernel, held against this manifest, with its shared memory allowed."""
         manifest = artifact.manifest
         layout = tuple(arg.size for arg in manifest.args)
@@ -157,7 +161,7 @@ class CudaLauncher(GpuLauncher[Device]):
             self._allowed_smem[key] = dynamic
         return function
 
-    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
+    def _map(self, call: CheckedCall[CudaDevice], arg: Arg, spec: TensorMapSpec) -> bytes:
         """The tensor map of a tensor under `spec`, made once for each place and shape."""
         manifest, view = call.artifact.manifest, call.tensors[spec.tensor]
         cols, pitch = spec.columns(call.sizes)

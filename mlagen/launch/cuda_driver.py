@@ -36,7 +36,7 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 @dataclass(frozen=True, slots=True)
-class Device(GpuDevice):
+class CudaDevice(GpuDevice):
     """One GPU with its primary context: the one that torch and the CUDA runtime use."""
 
     capability: tuple[int, int]
@@ -45,7 +45,7 @@ class Device(GpuDevice):
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CudaFunction:
     """One loaded kernel. `parameters`: the bytes of each."""
 
     handle: Any
@@ -54,7 +54,7 @@ class Function:
     parameters: tuple[int, ...]
 
 
-class CudaDriver(GpuDriver[Device]):
+class CudaDriver(GpuDriver[CudaDevice]):
     """The driver. `api` is `cuda.bindings.driver` or something that answers like it."""
 
     count = "cuDeviceGetCount"
@@ -102,7 +102,7 @@ class CudaDriver(GpuDriver[Device]):
             raise LaunchFailed(f"{name}: {status.name}: {self._words(status)}")
         return answers[0] if len(answers) == 1 else tuple(answers)
 
-    def _device(self, ordinal: int) -> Device:
+    def _device(self, ordinal: int) -> CudaDevice:
         handle = self.call("cuDeviceGet", ordinal)
         name = self.call("cuDeviceGetName", 256, handle)
         attributes = self.api.CUdevice_attribute
@@ -115,7 +115,7 @@ class CudaDriver(GpuDriver[Device]):
             )
         )
         context = self.call("cuDevicePrimaryCtxRetain", handle)
-        return Device(ordinal, name.split(b"\0")[0].decode(), (major, minor), smem, context)
+        return CudaDevice(ordinal, name.split(b"\0")[0].decode(), (major, minor), smem, context)
 
     def _ordinal_at(self, pointer: int) -> int:
         which = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -144,7 +144,9 @@ class CudaDriver(GpuDriver[Device]):
 
         return int(number), retain
 
-    def load_function(self, device: Device, code: bytes, symbol: str, count: int) -> Function:
+    def load_function(
+        self, device: CudaDevice, code: bytes, symbol: str, count: int
+    ) -> CudaFunction:
         """Loads a cubin into the device's context and finds its kernel, of `count` parameters."""
         with self.current(device):
             module = self.call("cuModuleLoadData", code)
@@ -157,9 +159,9 @@ class CudaDriver(GpuDriver[Device]):
                     attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
                 )
             )
-            return Function(handle, threads, smem, self._parameter_bytes(handle, count))
+            return CudaFunction(handle, threads, smem, self._parameter_bytes(handle, count))
 
-    def allow_smem(self, device: Device, function: Function, smem_bytes: int) -> None:
+    def allow_smem(self, device: CudaDevice, function: CudaFunction, smem_bytes: int) -> None:
         """Lets the kernel ask for that much dynamic shared memory."""
         attributes = self.api.CUfunction_attribute
         which = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -211,7 +213,7 @@ class CudaDriver(GpuDriver[Device]):
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
     @contextmanager
-    def current(self, device: Device) -> Iterator[None]:
+    def current(self, device: CudaDevice) -> Iterator[None]:
         """A `with` in which the device's context is the thread's current one."""
         pushed = int(self.call("cuCtxGetCurrent")) != int(device.context)
         if pushed:

@@ -119,7 +119,7 @@ class PreparedLaunch(ABC):
     __slots__ = ("_capturing", "_kept", "_kernargs", "_ordinal", "_owners", "_stream", "block",
                  "grid")  # fmt: skip
 
-    def __init__(self, call: Call[Any], kernargs: Kernargs) -> None:
+    def __init__(self, call: CheckedCall[Any], kernargs: Kernargs) -> None:
         self.grid, self.block = call.grid, call.artifact.manifest.block
         self._kernargs, self._stream = kernargs, call.stream
         self._capturing, self._ordinal = call.capturing, call.device.ordinal
@@ -152,7 +152,7 @@ class PreparedLaunch(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Device]):
+class CheckedCall(Generic[Device]):
     """One launch, past all checks that do not ask the code itself."""
 
     artifact: Artifact
@@ -211,14 +211,14 @@ class GpuLauncher(ABC, Generic[Device]):
         return named
 
     @abstractmethod
-    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
+    def _map(self, call: CheckedCall[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
         """The tensor map that is passed as an argument."""
 
     @abstractmethod
-    def _bind(self, call: Call[Device]) -> PreparedLaunch:
+    def _bind(self, call: CheckedCall[Device]) -> PreparedLaunch:
         """Loads the code and packs its arguments."""
 
-    def _packed(self, call: Call[Device]) -> Kernargs:
+    def _packed(self, call: CheckedCall[Device]) -> Kernargs:
         """The arguments of a call."""
         arguments = []
         for arg in call.artifact.manifest.args:
@@ -287,7 +287,9 @@ class GpuLauncher(ABC, Generic[Device]):
         for arg in manifest.args:
             if arg.tensor:
                 check_tensor(manifest, arg, views[arg.tensor], self._align(arg))
-        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream, capturing))
+        return self._bind(
+            CheckedCall(artifact, device, grid, views, numbers, sizes, stream, capturing)
+        )
 
     def _check_platform(self, manifest: Manifest, name: str, value: Any) -> None:
         if not is_on_gpu(value):

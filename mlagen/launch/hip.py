@@ -12,8 +12,8 @@ from functools import cached_property
 
 from mlagen.artifact import Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.errors import ConfigError
-from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
-from mlagen.launch.hip_driver import Device, Function, HipDriver
+from mlagen.launch.gpu import CheckedCall, GpuLauncher, Kernargs, PreparedLaunch, check_threads
+from mlagen.launch.hip_driver import HipDevice, HipDriver, HipFunction
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -35,10 +35,10 @@ class HipPreparedLaunch(PreparedLaunch):
     def __init__(
         self,
         driver: HipDriver,
-        function: Function,
+        function: HipFunction,
         kernargs: Kernargs,
         dynamic_lds_bytes: int,
-        call: Call[Device],
+        call: CheckedCall[HipDevice],
     ) -> None:
         super().__init__(call, kernargs)
         self._driver, self._api, self._function = driver, driver.api, function
@@ -81,7 +81,7 @@ class HipPreparedLaunch(PreparedLaunch):
             )
 
 
-class HipLauncher(GpuLauncher[Device]):
+class HipLauncher(GpuLauncher[HipDevice]):
     """A Launcher on an AMD GPU; see `GpuLauncher`."""
 
     kind, title, platform, targets = "hip", "the HIP launcher", "ROCm", TARGETS
@@ -101,7 +101,7 @@ class HipLauncher(GpuLauncher[Device]):
                     hint=f"at most {(_ITEMS_END - 1) // items} workgroups",
                 )
 
-    def _check_machine(self, manifest: Manifest, device: Device) -> None:
+    def _check_machine(self, manifest: Manifest, device: HipDevice) -> None:
         if device.arch != manifest.target:
             raise LaunchRefused(
                 f"{manifest.kernel} is for {manifest.target}; GPU {device.ordinal}, "
@@ -115,20 +115,20 @@ class HipLauncher(GpuLauncher[Device]):
         # The interface's 1 is CUDA's legacy default stream, whose place in HIP is the null stream.
         return 0 if named == 1 else named
 
-    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
+    def _map(self, call: CheckedCall[HipDevice], arg: Arg, spec: TensorMapSpec) -> bytes:
         manifest = call.artifact.manifest
         raise LaunchRefused(
             f"{manifest.kernel}: argument {arg.name} is a tensor map, which "
             f"{manifest.target} does not have"
         )
 
-    def _bind(self, call: Call[Device]) -> HipPreparedLaunch:
+    def _bind(self, call: CheckedCall[HipDevice]) -> HipPreparedLaunch:
         function = self._function(call.artifact, call.device)
         # What the code's own descriptor asks for comes without being asked for again.
         dynamic = call.artifact.manifest.resources.lds_bytes - function.static_lds_bytes
         return HipPreparedLaunch(self.driver, function, self._packed(call), dynamic, call)
 
-    def _function(self, artifact: Artifact, device: Device) -> Function:
+    def _function(self, artifact: Artifact, device: HipDevice) -> HipFunction:
         """The loaded kernel, held against this manifest."""
         manifest = artifact.manifest
         key = (device.ordinal, manifest.code_sha256, manifest.symbol)

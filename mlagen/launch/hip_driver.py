@@ -25,7 +25,7 @@ _ROCM_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Device(GpuDevice):
+class HipDevice(GpuDevice):
     """One GPU. `arch` is the processor's name without its features: gfx950."""
 
     arch: str
@@ -33,7 +33,7 @@ class Device(GpuDevice):
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class HipFunction:
     """One loaded kernel. `owners` keep its module and the code it was loaded from."""
 
     handle: Any
@@ -42,7 +42,7 @@ class Function:
     owners: tuple[Any, ...]
 
 
-class HipDriver(GpuDriver[Device]):
+class HipDriver(GpuDriver[HipDevice]):
     """The runtime. `api` is hip-python's `hip.hip` or something that answers like it."""
 
     count = "hipGetDeviceCount"
@@ -106,16 +106,16 @@ class HipDriver(GpuDriver[Device]):
         self._forget_error()
         return LaunchFailed(f"{name}: {error}")
 
-    def _device(self, ordinal: int) -> Device:
+    def _device(self, ordinal: int) -> HipDevice:
         found = self.call("hipGetDeviceProperties", ordinal)
         # "gfx950:sramecc+:xnack-": what follows the name are features.
         arch = found.gcnArchName.partition(":")[0]
-        return Device(ordinal, found.name, arch, int(found.sharedMemPerBlock))
+        return HipDevice(ordinal, found.name, arch, int(found.sharedMemPerBlock))
 
     def _ordinal_at(self, pointer: int) -> int:
         return int(self.call("hipPointerGetAttributes", pointer).device)
 
-    def load_function(self, device: Device, code: bytes, symbol: str) -> Function:
+    def load_function(self, device: HipDevice, code: bytes, symbol: str) -> HipFunction:
         """Loads a code object onto the device and finds its kernel."""
         with self.current(device):
             module = self.call("hipModuleLoadData", code)
@@ -128,10 +128,10 @@ class HipDriver(GpuDriver[Device]):
                     names.HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
                 )
             )
-            return Function(handle, threads, lds, (module, code))
+            return HipFunction(handle, threads, lds, (module, code))
 
     @contextmanager
-    def current(self, device: Device) -> Iterator[None]:
+    def current(self, device: HipDevice) -> Iterator[None]:
         """A `with` in which the device is the thread's current one."""
         before = int(self.call("hipGetDevice"))
         self.call("hipSetDevice", device.ordinal)

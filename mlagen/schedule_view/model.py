@@ -25,7 +25,7 @@ class Appearance:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScheduleRow:
     """One operation of the tile loop, or the barrier that closes a cluster.
 
     `cluster`: "" where a schedule has none. `roles`: who does it; empty: all. `beside`: the
@@ -67,7 +67,7 @@ class ScheduleView:
     title: str
     problem: Mapping[str, Any]
     knobs: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[ScheduleRow, ...]
     around: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
     uses: tuple[Use, ...]

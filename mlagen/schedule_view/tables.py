@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from mlagen.artifact.maps import MemoryMap, RegisterMap
-from mlagen.inspect.tables import Table, area_table, tmem_table, without_empty_columns
-from mlagen.schedule_view.model import UNITS, Appearance, Row, ScheduleView
+from mlagen.inspect.tables import CodeTable, area_table, tmem_table, without_empty_columns
+from mlagen.schedule_view.model import UNITS, Appearance, ScheduleRow, ScheduleView
 
 _ONE_COUNTER = re.compile(r"^(vmcnt|lgkmcnt)\((\d+)\)$")
 
@@ -28,7 +28,7 @@ def facts(view: ScheduleView) -> list[tuple[str, str]]:
     return lines
 
 
-def tables(view: ScheduleView, *, everything: bool = False) -> list[Table]:
+def tables(view: ScheduleView, *, everything: bool = False) -> list[CodeTable]:
     """All tables that have rows, in the order they are printed. `everything`: scalar registers
     too."""
     made = [
@@ -43,7 +43,7 @@ def tables(view: ScheduleView, *, everything: bool = False) -> list[Table]:
     return [without_empty_columns(table) for table in made if table.rows]
 
 
-def role_table(view: ScheduleView) -> Table:
+def role_table(view: ScheduleView) -> CodeTable:
     unit = "waves" if view.target.startswith("gfx") else "warps"
     rows = [
         (
@@ -56,10 +56,10 @@ def role_table(view: ScheduleView) -> Table:
         for role in view.map.roles
     ]
     columns = ("role", "runs on", "threads", "registers a thread", "lags by")
-    return Table("roles", columns, tuple(rows))
+    return CodeTable("roles", columns, tuple(rows))
 
 
-def cluster_table(view: ScheduleView) -> Table:
+def cluster_table(view: ScheduleView) -> CodeTable:
     """The schedule's table: one row an operation, with what is derived for it."""
     rows = []
     before = ""
@@ -86,10 +86,10 @@ def cluster_table(view: ScheduleView) -> Table:
     title = "the loop, for tile i: instructions and waits of a steady pass"
     if any(row.beside for row in view.rows):
         title += " (a | b: a, interleaved with b)"
-    return Table(title, columns, tuple(rows))
+    return CodeTable(title, columns, tuple(rows))
 
 
-def waits_text(row: Row) -> str:
+def waits_text(row: ScheduleRow) -> str:
     if not row.by_hand:
         return compact(row.waits)
     return f"{compact(row.waits) or 'none'} by hand, needed: {row.needed or 'none'}"
@@ -110,7 +110,7 @@ def compact(waits: Iterable[str]) -> str:
     return "; ".join(told)
 
 
-def appearances(row: Row, places: Sequence[Appearance]) -> str:
+def appearances(row: ScheduleRow, places: Sequence[Appearance]) -> str:
     """The passes of prologue or drain that a row appears in, with waits that are not the loop's."""
     told = []
     for waits, run in groupby(places, lambda place: place.waits):
@@ -130,7 +130,7 @@ def _compared(waits: Sequence[str], steady: Sequence[str]) -> str:
     return compact(waits) or "no wait"
 
 
-def memory_table(view: ScheduleView) -> Table:
+def memory_table(view: ScheduleView) -> CodeTable:
     areas = sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
     what = "LDS" if view.target.startswith("gfx") else "SMEM"
     return area_table(f"{what} layout", ((area, ", ".join(_noted(area))) for area in areas))
@@ -143,7 +143,7 @@ def _noted(area: MemoryMap) -> Iterator[str]:
         yield f"{area.cycles} LDS cycles a wave and tile, {area.ideal} without conflicts"
 
 
-def exchange_table(view: ScheduleView) -> Table:
+def exchange_table(view: ScheduleView) -> CodeTable:
     rows = [
         (
             h.name,
@@ -159,10 +159,10 @@ def exchange_table(view: ScheduleView) -> Table:
         for h in view.map.handoffs
     ]
     columns = ("", "producer", "consumers", "slots", "bytes", "barriers", "")
-    return Table("pipelines and exchanges", columns, tuple(rows))
+    return CodeTable("pipelines and exchanges", columns, tuple(rows))
 
 
-def register_table(view: ScheduleView, *, everything: bool) -> Table:
+def register_table(view: ScheduleView, *, everything: bool) -> CodeTable:
     """Blocks in the order of their registers; a ring of slots is one. `everything`: scalars too."""
     blocks: dict[str, list[RegisterMap]] = {}
     for regs in view.map.registers:
@@ -186,9 +186,9 @@ def register_table(view: ScheduleView, *, everything: bool) -> Table:
     title = "registers of a thread, by name; ptxas drops what a role does not use"
     if view.target.startswith("gfx"):
         title = "registers of a lane"
-    return Table(title, columns, tuple(rows))
+    return CodeTable(title, columns, tuple(rows))
 
 
-def limit_table(view: ScheduleView) -> Table:
+def limit_table(view: ScheduleView) -> CodeTable:
     rows = [(use.of, str(use.used), str(use.limit), str(use.limit - use.used)) for use in view.uses]
-    return Table("budget", ("of", "used", "limit", "left"), tuple(rows))
+    return CodeTable("budget", ("of", "used", "limit", "left"), tuple(rows))

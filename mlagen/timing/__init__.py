@@ -20,7 +20,16 @@ except ModuleNotFoundError:
     ) from None
 
 from mlagen.timing.constants import CONSTANTS, Constant, Machine, machine
-from mlagen.timing.model import Simulation, Source
+from mlagen.timing.model import ScheduleSource, Simulation
 from mlagen.timing.simulate import Job, simulate
 
-__all__ = ["CONSTANTS", "Constant", "Job", "Machine", "Simulation", "Source", "machine", "simulate"]
+__all__ = [
+    "CONSTANTS",
+    "Constant",
+    "Job",
+    "Machine",
+    "ScheduleSource",
+    "Simulation",
+    "machine",
+    "simulate",
+]

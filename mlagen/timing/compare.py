@@ -25,7 +25,7 @@ class CornerPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SpeedComparison:
     """`gain`: the second's time / the first's at the table's constants, both at the clock that
     their power allows; `bound_gain`: by issue alone. `low`, `high`: of `gain` over the plausible
     corners. `same_sign`: they all agree on who is faster. `counts`: they do, and each by
@@ -50,7 +50,7 @@ def compare(
     on: Machine | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
+) -> SpeedComparison:
     """Which of two jobs takes less time, and whether that hangs on what nobody has measured.
     `progress(done, total)` is called as corners are done."""
     base = on or machine()
@@ -70,7 +70,7 @@ def compare(
             progress(len(pairs), len(every))
     gains = [b / a, *(pair.gain for pair in pairs if pair.plausible)]
     low, high = min(gains), max(gains)
-    return Comparison(
+    return SpeedComparison(
         first.kernel.name,
         second.kernel.name,
         (a, b),

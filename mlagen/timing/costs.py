@@ -28,7 +28,7 @@ def _kept(function: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Costs:
+class AccessCosts:
     """By access of a stream. `lds`: LDS cycles at full bandwidth, 0 for no DS access. `ideal`:
     the same without conflicts. `bytes`: moved from or to memory; `lines`, `sectors`: that
     they touch. `unmeasured`: DS mnemonics whose phases nobody published, with their executions."""
@@ -127,11 +127,11 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
     return Phases(size, 64, lanes, True), True
 
 
-def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -> Costs:
+def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -> AccessCosts:
     """Costs of every access of a stream, at `machine`'s phases."""
     count = len(stream.addresses)
     lds, ideal, moved, lines, sectors = (np.zeros(count, dtype=np.int64) for _ in range(5))
-    costs = Costs(lds, ideal, moved, lines, sectors, {})
+    costs = AccessCosts(lds, ideal, moved, lines, sectors, {})
     steps = np.flatnonzero(stream.access >= 0)
     if not len(steps):
         return costs
@@ -153,7 +153,7 @@ def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -
 
 
 def _lds_costs(
-    ins: Instruction, addresses: np.ndarray, mine: np.ndarray, costs: Costs, machine: Machine
+    ins: Instruction, addresses: np.ndarray, mine: np.ndarray, costs: AccessCosts, machine: Machine
 ) -> None:
     phases, unmeasured = phases_of(ins, machine)
     if unmeasured:

@@ -10,12 +10,12 @@ from mlagen.errors import ConfigError
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program
 from mlagen.timing.loops import HotLoop
-from mlagen.timing.model import Place, Source
+from mlagen.timing.model import Place, ScheduleSource
 from mlagen.timing.unit import UnitTimes
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TimedEvent:
     """`cycles` from cycle `start` on; `track`: a wave, or a SIMD's matrix unit."""
 
     track: str
@@ -41,7 +41,7 @@ def parse_window(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def events(unit: UnitTimes, window: tuple[int, int], limit: int) -> list[Event]:
+def events(unit: UnitTimes, window: tuple[int, int], limit: int) -> list[TimedEvent]:
     """All events that start in a window. ConfigError where there are more than `limit`."""
     rows, slot = unit.program.rows, unit.machine.slot
     chosen = [
@@ -63,11 +63,11 @@ def events(unit: UnitTimes, window: tuple[int, int], limit: int) -> list[Event]:
             row, start = int(wave.rows[step]), int(wave.issued[step])
             kind = int(rows[row, program.UNIT])
             port = int(rows[row, program.PORT]) if kind <= program.MATRIX else slot
-            found.append(Event(_wave(unit, number), program.UNITS[kind], row, start, port))
+            found.append(TimedEvent(_wave(unit, number), program.UNITS[kind], row, start, port))
             if kind == program.MATRIX:
                 track = f"matrix unit of SIMD {number % GFX950.simds_per_cu}"
                 busy = int(rows[row, program.BUSY])
-                found.append(Event(track, "matrix", row, start, busy))
+                found.append(TimedEvent(track, "matrix", row, start, busy))
     return found
 
 
@@ -77,8 +77,8 @@ def _wave(unit: UnitTimes, number: int) -> str:
     return f"{group}wave {wave.wave} (SIMD {number % GFX950.simds_per_cu})"
 
 
-def source_of(unit: UnitTimes, row: int, place: Place | None) -> tuple[str, Source]:
+def source_of(unit: UnitTimes, row: int, place: Place | None) -> tuple[str, ScheduleSource]:
     """An instruction's text, and where it comes from: its offset where nobody knows more."""
     ins = unit.program.kernel.instructions[row]
-    source = place(ins.offset) if place else Source()
-    return str(ins), source if source.where else Source(hex(ins.offset))
+    source = place(ins.offset) if place else ScheduleSource()
+    return str(ins), source if source.where else ScheduleSource(hex(ins.offset))

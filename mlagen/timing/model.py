@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScheduleSource:
     """What an instruction comes from: `where` in a schedule ("mha.py:97"), the cluster's name, and
     the operation as the schedule says it ("pv(i - 1)"). Empty where nobody knows."""
 
@@ -19,7 +19,7 @@ class Source:
         return f"{self.where} {self.cluster}".strip()
 
 
-Place = Callable[[int], Source]  # of an instruction's offset in the kernel
+Place = Callable[[int], ScheduleSource]  # of an instruction's offset in the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class StallLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterTimes:
     """What stands between two barriers of a role's hot loop. Cycles of one wave an iteration:
     from the issue of its first instruction to that of the next cluster's first."""
 
@@ -53,7 +53,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class RoleTimes:
     """Waves that share a hot loop. `loop`: offset of its head. `tiles`: of an iteration. Counts
     are of one wave and tile; `cycles` of a tile in the steady state."""
 
@@ -66,7 +66,7 @@ class Role:
     matrix: float
     matrix_cycles: float
     flops: float
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterTimes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Simulation:
     workgroup_cycles: float
     cycles_per_tile: float
     matrix_utilisation: float
-    roles: tuple[Role, ...]
+    roles: tuple[RoleTimes, ...]
     utilisation: Mapping[str, float]
     stalls: Mapping[str, float]
     lines: tuple[StallLine, ...]

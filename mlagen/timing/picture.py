@@ -14,8 +14,8 @@ from pathlib import Path
 from mlagen.disk import MARK, write_file
 from mlagen.pages import PALETTE, shades
 from mlagen.pages.style import SHADES
-from mlagen.timing.events import Event, events, source_of
-from mlagen.timing.model import Place, Source
+from mlagen.timing.events import TimedEvent, events, source_of
+from mlagen.timing.model import Place, ScheduleSource
 from mlagen.timing.trace import PAGE_LIMIT, tracks_of
 from mlagen.timing.unit import UnitTimes
 
@@ -48,11 +48,11 @@ def write_picture(
 
 
 def _tracks(
-    found: Sequence[Event], sources: dict[int, Source]
-) -> list[tuple[str, list[tuple[Event, str]]]]:
+    found: Sequence[TimedEvent], sources: dict[int, ScheduleSource]
+) -> list[tuple[str, list[tuple[TimedEvent, str]]]]:
     """The first wave of each role with its events and their clusters, and its SIMD's matrix unit.
     Waves that begin the window in the same cluster are one role."""
-    tracks: dict[str, list[tuple[Event, str]]] = {}
+    tracks: dict[str, list[tuple[TimedEvent, str]]] = {}
     for event in sorted(found, key=lambda event: event.start):
         tracks.setdefault(event.track, []).append((event, sources[event.row].cluster))
     waves: dict[str, str] = {}
@@ -63,7 +63,9 @@ def _tracks(
     return [(name, tracks[name]) for name in (*waves.values(), *sorted(units)[:1])]
 
 
-def _operations(found: Iterable[Event], sources: dict[int, Source]) -> dict[str, list[str]]:
+def _operations(
+    found: Iterable[TimedEvent], sources: dict[int, ScheduleSource]
+) -> dict[str, list[str]]:
     """What the schedule does in each cluster, in the order of its text; the waits and barriers
     that are the cluster's own are left out."""
     told: dict[str, dict[str, None]] = {}
@@ -78,7 +80,7 @@ def _picture(
     title: str,
     window: tuple[int, int],
     operations: dict[str, list[str]],
-    shown: list[tuple[str, list[tuple[Event, str]]]],
+    shown: list[tuple[str, list[tuple[TimedEvent, str]]]],
 ) -> str:
     order = list(operations)
     shade = {cluster: f"shade-{n % SHADES}" for n, cluster in enumerate(order)}

@@ -11,7 +11,7 @@ from mlagen.binary.effects import is_lds_dma
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program, state
 from mlagen.timing.loops import HotLoop, find_loop, flops_of
-from mlagen.timing.model import Cluster, Place, Role, StallLine
+from mlagen.timing.model import ClusterTimes, Place, RoleTimes, StallLine
 from mlagen.timing.unit import UnitTimes
 
 
@@ -21,7 +21,9 @@ def hot_loops(unit: UnitTimes, tiles: int | None) -> list[HotLoop]:
     return [find_loop(kernel, wave, tiles) for wave in unit.waves if wave.workgroup == 0]
 
 
-def roles_of(unit: UnitTimes, loops: Sequence[HotLoop], place: Place | None) -> tuple[Role, ...]:
+def roles_of(
+    unit: UnitTimes, loops: Sequence[HotLoop], place: Place | None
+) -> tuple[RoleTimes, ...]:
     """Waves with the same loop are one role; the first of them speaks for all."""
     heads = list(dict.fromkeys(loop.head for loop in loops))
     found = []
@@ -31,12 +33,12 @@ def roles_of(unit: UnitTimes, loops: Sequence[HotLoop], place: Place | None) -> 
     return tuple(found)
 
 
-def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> Role:
+def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> RoleTimes:
     kernel, rows = unit.program.kernel, unit.program.rows
     loop = loops[0]
     matrix = rows[loop.iteration, program.UNIT] == program.MATRIX
     cycles = [one.cycles(unit.waves[one.wave].issued) for one in loops]
-    return Role(
+    return RoleTimes(
         waves=tuple(one.wave for one in loops),
         loop=kernel.instructions[loop.head].offset,
         iterations=len(loop.starts),
@@ -50,7 +52,7 @@ def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> Role:
     )
 
 
-def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Cluster]:
+def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[ClusterTimes]:
     kernel, rows = unit.program.kernel, unit.program.rows
     length = len(loop.iteration)
     barriers = np.flatnonzero(rows[loop.iteration, program.UNIT] == program.BARRIER) + 1
@@ -64,7 +66,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
         by_reason = stalls.sum(axis=0)
         offset = kernel.instructions[mine[0]].offset
         found.append(
-            Cluster(
+            ClusterTimes(
                 number=number,
                 first=offset,
                 last=kernel.instructions[mine[-1]].offset,

@@ -53,7 +53,7 @@ RING: Final = 128  # results of a wave that it may wait for
 ARRIVALS: Final = 4096  # loads to LDS under way: at most 63 of each wave
 
 
-class Numbers(NamedTuple):
+class MachineNumbers(NamedTuple):
     """Of the machine: cycles, bytes a cycle, limits of counters."""
 
     slot: int
@@ -135,7 +135,7 @@ class Pipes(NamedTuple):
 class ComputeUnit(NamedTuple):
     """One run of the engine."""
 
-    numbers: Numbers
+    numbers: MachineNumbers
     steps: Steps
     counts: Counts
     waves: Waves
@@ -143,7 +143,7 @@ class ComputeUnit(NamedTuple):
     pipes: Pipes
 
 
-def compute_unit(numbers: Numbers, steps: Steps, counts: Counts) -> ComputeUnit:
+def compute_unit(numbers: MachineNumbers, steps: Steps, counts: Counts) -> ComputeUnit:
     """A unit before its first cycle; waves without a step have ended."""
     waves = len(steps.group)
     state = np.zeros((waves, S_STATE_SIZE), dtype=np.int64)

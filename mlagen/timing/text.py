@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.timing.compare import Comparison
+from mlagen.timing.compare import SpeedComparison
 from mlagen.timing.corners import CLOCK_ERROR
 from mlagen.timing.model import Interval, Simulation
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TimingTable:
     """Rows under their column names."""
 
     title: str
@@ -58,7 +58,7 @@ def _clock(report: Simulation) -> str:
     return f"{e.clock:.2f} GHz under load, which takes the {limit:.0f} W of the limit ({error})"
 
 
-def tables(report: Simulation, *, lines: int = 12) -> list[Table]:
+def tables(report: Simulation, *, lines: int = 12) -> list[TimingTable]:
     """Roles, pipes, stalls, clusters, lines, corners."""
     return [
         _roles(report),
@@ -84,7 +84,7 @@ def _waves(waves: Sequence[int]) -> str:
     return f"{waves[0]}-{waves[-1]}" if whole and len(waves) > 1 else ",".join(map(str, waves))
 
 
-def _roles(report: Simulation) -> Table:
+def _roles(report: Simulation) -> TimingTable:
     rows = tuple(
         (
             _waves(role.waves), f"{role.loop:#x}", str(role.iterations), str(role.tiles),
@@ -95,10 +95,10 @@ def _roles(report: Simulation) -> Table:
     )  # fmt: skip
     columns = ("waves", "loop", "iterations", "tiles each", "instructions", "MFMA",
                "MFMA cycles", "cycles")  # fmt: skip
-    return Table("roles: one wave, a tile", columns, rows)
+    return TimingTable("roles: one wave, a tile", columns, rows)
 
 
-def _pipes(report: Simulation) -> Table:
+def _pipes(report: Simulation) -> TimingTable:
     busy = [(name, f"{part:.1%}") for name, part in report.utilisation.items()]
     waits = [
         (name, f"{part:.1%}")
@@ -110,11 +110,11 @@ def _pipes(report: Simulation) -> Table:
         left = busy[i] if i < len(busy) else ("", "")
         right = waits[i] if i < len(waits) else ("", "")
         rows.append((*left, *right))
-    return Table("pipes in the steady state, and what waves do in the hot loops",
-                 ("pipe", "busy", "waves", "of their time"), tuple(rows))  # fmt: skip
+    return TimingTable("pipes in the steady state, and what waves do in the hot loops",
+                       ("pipe", "busy", "waves", "of their time"), tuple(rows))  # fmt: skip
 
 
-def _clusters(report: Simulation) -> list[Table]:
+def _clusters(report: Simulation) -> list[TimingTable]:
     found = []
     for role in report.roles:
         rows = []
@@ -128,20 +128,20 @@ def _clusters(report: Simulation) -> list[Table]:
         columns = ("cluster", "at", "instructions", "MFMA", "cycles", "issuing", "waiting for",
                    "source")  # fmt: skip
         title = f"waves {_waves(role.waves)}: an iteration, barrier to barrier"
-        found.append(Table(title, columns, tuple(rows)))
+        found.append(TimingTable(title, columns, tuple(rows)))
     return found
 
 
-def _lines(report: Simulation, count: int) -> Table:
+def _lines(report: Simulation, count: int) -> TimingTable:
     rows = tuple(
         (line.place, line.reason, str(line.cycles), line.text) for line in report.lines[:count]
     )
-    return Table(
+    return TimingTable(
         "where waves stood longest", ("place", "reason", "wave-cycles", "instruction"), rows
     )
 
 
-def _corners(report: Simulation) -> list[Table]:
+def _corners(report: Simulation) -> list[TimingTable]:
     if not report.corners:
         return []
     rows = tuple(
@@ -150,10 +150,12 @@ def _corners(report: Simulation) -> list[Table]:
         for corner in report.corners
     )  # fmt: skip
     columns = ("corner", "cycles", "GHz", "time, relative", "misfit", "")
-    return [Table("sensitivity: each corner with the energies that fit it best", columns, rows)]
+    return [
+        TimingTable("sensitivity: each corner with the energies that fit it best", columns, rows)
+    ]
 
 
-def comparison_facts(found: Comparison) -> list[tuple[str, str]]:
+def comparison_facts(found: SpeedComparison) -> list[tuple[str, str]]:
     """Who is faster, and whether that counts."""
     if found.counts:
         verdict = "in every plausible corner, by more than the error of ratios"
@@ -171,11 +173,11 @@ def comparison_facts(found: Comparison) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def comparison_table(found: Comparison) -> Table:
+def comparison_table(found: SpeedComparison) -> TimingTable:
     """Both in every corner."""
     rows = tuple(
         (pair.name, f"{pair.first * 1e6:.1f}", f"{pair.second * 1e6:.1f}", f"{pair.gain:.3f}",
          "" if pair.plausible else "does not explain what was measured")
         for pair in found.corners
     )  # fmt: skip
-    return Table("corners", ("corner", "first, us", "second, us", "gain", ""), rows)
+    return TimingTable("corners", ("corner", "first, us", "second, us", "gain", ""), rows)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mlagen.disk import MARK, write_file
 from mlagen.pages import legend, style
-from mlagen.timing.events import Event, events, source_of
+from mlagen.timing.events import TimedEvent, events, source_of
 from mlagen.timing.model import Place
 from mlagen.timing.unit import UnitTimes
 
@@ -81,6 +81,6 @@ def write_page(
     return len(found)
 
 
-def tracks_of(found: list[Event]) -> list[str]:
+def tracks_of(found: list[TimedEvent]) -> list[str]:
     """Waves first, then matrix units."""
     return sorted({event.track for event in found}, key=lambda t: (not t.startswith("w"), t))

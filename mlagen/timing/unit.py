@@ -12,9 +12,9 @@ from mlagen.errors import UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import engine
 from mlagen.timing.constants import Machine
-from mlagen.timing.costs import Costs, access_costs
+from mlagen.timing.costs import AccessCosts, access_costs
 from mlagen.timing.program import TimedKernel, read_program
-from mlagen.timing.state import B_SIZE, REASONS, Counts, Ints, Numbers, Steps, compute_unit
+from mlagen.timing.state import B_SIZE, REASONS, Counts, Ints, MachineNumbers, Steps, compute_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class UnitTimes:
 
     program: TimedKernel
     machine: Machine
-    costs: Costs
+    costs: AccessCosts
     workgroups: int
     cycles: int
     waves: tuple[WaveTimes, ...]
@@ -136,8 +136,10 @@ def time_unit(
                      counted.busy)  # fmt: skip
 
 
-def _numbers(machine: Machine, reuse: float, clock: float | None, active: int | None) -> Numbers:
-    return Numbers(
+def _numbers(
+    machine: Machine, reuse: float, clock: float | None, active: int | None
+) -> MachineNumbers:
+    return MachineNumbers(
         slot=machine.slot,
         lds_scale=256 / machine.lds_bytes,
         lds_latency=machine.lds_latency,

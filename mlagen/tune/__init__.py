@@ -5,7 +5,7 @@ result = tune(Request("mine.py", {"num_heads": "1"}, target="gfx950"), open_stor
 result.winner.knobs
 """
 
-from mlagen.tune.session import Request, Result, open_store, tune
-from mlagen.tune.store import Store, Study, Trial
+from mlagen.tune.session import TuneRequest, TuneResult, open_store, tune
+from mlagen.tune.store import KeptTrial, Store, Study
 
-__all__ = ["Request", "Result", "Store", "Study", "Trial", "open_store", "tune"]
+__all__ = ["KeptTrial", "Store", "Study", "TuneRequest", "TuneResult", "open_store", "tune"]

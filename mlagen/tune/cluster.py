@@ -22,7 +22,7 @@ from mlagen.errors import ConfigError, MissingError, MlagenError, required
 from mlagen.extras import install
 from mlagen.processes import SAFE, safe_path
 from mlagen.tune.on_worker import asked, itself, on_worker
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 from mlagen.tune.workers import drained
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
@@ -74,7 +74,7 @@ class ClusterWorkers:
                                      resources=resources)  # fmt: skip
         return future.result()
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: TrialJob) -> None:
         before, chain = None, []
         artifacts = self._artifacts(job)
         job = msgspec.structs.replace(job, reference_artifact=None, beside=())
@@ -90,7 +90,7 @@ class ClusterWorkers:
         self._futures[number] = chain
         chain[-1].add_done_callback(lambda ended: self._done.put((number, ended)))
 
-    def _artifacts(self, job: Job) -> Any:
+    def _artifacts(self, job: TrialJob) -> Any:
         """The megabytes that all jobs share, sent once: a task, so that Dask makes them anew should
         the worker go that holds them. None: the jobs have none."""
         if job.reference_artifact is None:
@@ -117,7 +117,7 @@ class ClusterWorkers:
         names = [name for name, worker in workers if not _room(worker, self._tag)]
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 
-    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+    def finished(self, timeout: float) -> Iterator[tuple[int, TrialOutcome]]:
         for number, future in drained(self._done, timeout):
             yield self._outcome(number, future)
         if self._client.status not in ("running", "connecting"):
@@ -126,14 +126,14 @@ class ClusterWorkers:
                 hint="start it and tune again: what was judged is in the store",
             )
 
-    def _outcome(self, number: int, future: Any) -> tuple[int, Outcome]:
+    def _outcome(self, number: int, future: Any) -> tuple[int, TrialOutcome]:
         self._futures.pop(number, None)
         try:
-            outcome: Outcome = future.result(timeout=_CONNECT)
+            outcome: TrialOutcome = future.result(timeout=_CONNECT)
             return number, outcome
         except Exception as error:  # KilledWorker, a cancelled future: not the variant's fault
             what = str(error).partition("\n")[0]
-            return number, Outcome("lost", message=f"{type(error).__name__}: {what}")
+            return number, TrialOutcome("lost", message=f"{type(error).__name__}: {what}")
 
     def close(self) -> None:
         for future in (future for chain in self._futures.values() for future in chain):

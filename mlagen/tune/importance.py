@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
 from mlagen.tune.space import Value
-from mlagen.tune.store import Trial
+from mlagen.tune.store import KeptTrial
 
 
-def importance(trials: Sequence[Trial]) -> list[tuple[str, float]]:
+def importance(trials: Sequence[KeptTrial]) -> list[tuple[str, float]]:
     """Knobs, and the part of the variance of the costs' ranks that a knob's value alone explains
     (eta squared), the largest first. Ranks: one variant ten times as slow as all others would
     otherwise be all there is to see. What was sampled more near the best counts more."""
@@ -30,7 +30,7 @@ def importance(trials: Sequence[Trial]) -> list[tuple[str, float]]:
     return sorted(found, key=lambda one: -one[1])
 
 
-def effects(trials: Sequence[Trial]) -> dict[str, list[tuple[Value, float, int]]]:
+def effects(trials: Sequence[KeptTrial]) -> dict[str, list[tuple[Value, float, int]]]:
     """By knob: each value, how its variants' median cost compares with the least such median, and
     how many there are."""
     found: dict[str, list[tuple[Value, float, int]]] = {}
@@ -45,7 +45,7 @@ def effects(trials: Sequence[Trial]) -> dict[str, list[tuple[Value, float, int]]
 
 
 def _by_value(
-    trials: Sequence[Trial], knob: str, number: Callable[[Trial], float]
+    trials: Sequence[KeptTrial], knob: str, number: Callable[[KeptTrial], float]
 ) -> dict[Value, list[float]]:
     """A number of each trial, by the value of a knob."""
     groups: dict[Value, list[float]] = defaultdict(list)

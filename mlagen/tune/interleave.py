@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mlagen.family.benchmark import Clock
+from mlagen.family.benchmark import DeviceClock
 
 Calls = Mapping[str, Sequence[Callable[[], Any]]]
 _BATCH = 8  # rounds enqueued at once
@@ -20,7 +20,7 @@ SLOWER, FEW_ROUNDS = 1.2, 16  # a call that much slower after so many rounds is 
 
 
 def interleaved(
-    calls: Calls, clock: Clock, *, rounds: int = 60, warm_up: int = 4, keep: str | None = None
+    calls: Calls, clock: DeviceClock, *, rounds: int = 60, warm_up: int = 4, keep: str | None = None
 ) -> dict[str, list[float]]:
     """Seconds of each call by round. `calls`: by name, one for each copy of the buffers. `keep`:
     end early once the others are clearly slower than this one."""

@@ -24,8 +24,8 @@ from mlagen.errors import (
 from mlagen.launch.launcher import say_if_ordered
 from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_target
 from mlagen.targets.registry import MODELLED
-from mlagen.tune.space import Space, interface, space_of
-from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
+from mlagen.tune.space import SearchSpace, interface, space_of
+from mlagen.tune.values import Cost, Question, TrialJob, TrialOutcome, Verdict
 from mlagen.tune.versions import versions
 
 
@@ -33,7 +33,7 @@ class Described(msgspec.Struct, frozen=True):
     """What the tuner must know before the first trial."""
 
     question: Question
-    space: Space
+    space: SearchSpace
     default: dict[str, Any]  # of the schedule, whatever the limits
     interface: tuple[Any, ...]
     versions: dict[str, str]
@@ -128,12 +128,14 @@ class _Progress:
         finally:
             self.seconds[name] = round(time.perf_counter() - started, 4)
 
-    def ended(self, verdict: Verdict, message: str = "", **more: Any) -> Outcome:
-        return Outcome(verdict, message=message, seconds=self.seconds, **{**self.known, **more})
+    def ended(self, verdict: Verdict, message: str = "", **more: Any) -> TrialOutcome:
+        return TrialOutcome(
+            verdict, message=message, seconds=self.seconds, **{**self.known, **more}
+        )
 
 
 @dataclass
-class Prepared:
+class PreparedTrial:
     """A variant that was built, on its way to a device."""
 
     artifact: Artifact
@@ -152,12 +154,12 @@ def _blamed(progress: _Progress, work: Callable[[], Any]) -> Any:
         return progress.ended("error", f"{type(error).__name__}: {error}")
 
 
-def judge(job: Job) -> Outcome:
+def judge(job: TrialJob) -> TrialOutcome:
     """The outcome of a variant. Raises nothing that the variant is to blame for."""
     return finish(job, prepare(job))
 
 
-def prepare(job: Job) -> Outcome | Prepared:
+def prepare(job: TrialJob) -> TrialOutcome | PreparedTrial:
     """What needs no device: the build, with its proof. An outcome where that ends the trial."""
     question, progress = job.question, _Progress()
     progress.known = {
@@ -166,7 +168,7 @@ def prepare(job: Job) -> Outcome | Prepared:
         "device": question.device,
     }
 
-    def work() -> Outcome | Prepared:
+    def work() -> TrialOutcome | PreparedTrial:
         with progress.stage("build"):
             artifact = build_artifact(
                 question.kernel, question.problem, job.knobs, target=question.target
@@ -178,22 +180,22 @@ def prepare(job: Job) -> Outcome | Prepared:
             return progress.ended("refused", "it is called with other arguments than the reference")
         if text in job.known:
             return progress.ended("passed", same_as=job.known[text])  # the tuner has its verdict
-        return Prepared(artifact, progress)
+        return PreparedTrial(artifact, progress)
 
-    found: Outcome | Prepared = _blamed(progress, work)
+    found: TrialOutcome | PreparedTrial = _blamed(progress, work)
     return found
 
 
-def finish(job: Job, prepared: Outcome | Prepared) -> Outcome:
+def finish(job: TrialJob, prepared: TrialOutcome | PreparedTrial) -> TrialOutcome:
     """The rest: is it right, and what does it cost."""
-    if isinstance(prepared, Outcome):
+    if isinstance(prepared, TrialOutcome):
         return prepared
     rest = _predicted if job.question.cost == "predicted" else _measured
-    outcome: Outcome = _blamed(prepared.progress, lambda: rest(job, prepared))
+    outcome: TrialOutcome = _blamed(prepared.progress, lambda: rest(job, prepared))
     return outcome
 
 
-def _predicted(job: Job, prepared: Prepared) -> Outcome:
+def _predicted(job: TrialJob, prepared: PreparedTrial) -> TrialOutcome:
     from mlagen.tune import predicted
 
     artifact, progress, shape = prepared.artifact, prepared.progress, job.question.shape
@@ -215,7 +217,7 @@ def _predicted(job: Job, prepared: Prepared) -> Outcome:
     return progress.ended("passed", cost=cost, samples=samples)
 
 
-def _measured(job: Job, prepared: Prepared) -> Outcome:
+def _measured(job: TrialJob, prepared: PreparedTrial) -> TrialOutcome:
     from mlagen.tune import measured
 
     samples, cost, slow = measured.measure(job, prepared.artifact, prepared.progress.stage)

@@ -42,7 +42,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundWinner:
     """A winner that may serve."""
 
     origin: Origin
@@ -63,7 +63,7 @@ def candidates(
     problem: Mapping[str, Any],
     shape: Mapping[str, Any] | None,
     notes: list[str],
-) -> Iterator[Found]:
+) -> Iterator[FoundWinner]:
     """Winners of a problem, the best suited first: local before shipped, measured before predicted,
     near shapes before far ones (without a shape: large ones first)."""
 
@@ -76,7 +76,7 @@ def candidates(
         suited = [entry for entry in entries if fits(entry)]
         suited.sort(key=lambda e: (e.question.cost != "measured", _far(e.question.shape, shape)))
         for entry in suited:
-            yield Found("local" if origin == "local" else "shipped", entry)
+            yield FoundWinner("local" if origin == "local" else "shipped", entry)
 
 
 def _local(notes: list[str]) -> list[Winner]:

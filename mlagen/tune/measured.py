@@ -17,7 +17,7 @@ from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family import Workloads, family_named, family_of
 from mlagen.request import build_artifact
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
-from mlagen.tune.values import Job
+from mlagen.tune.values import TrialJob
 
 _OVER_L2 = 3  # times the L2 cache that copies of a call's buffers take together
 
@@ -50,7 +50,7 @@ def device(target: str) -> dict[str, Any]:
 
 
 def measure(
-    job: Job, artifact: Artifact, stage: Callable[[str], AbstractContextManager[None]]
+    job: TrialJob, artifact: Artifact, stage: Callable[[str], AbstractContextManager[None]]
 ) -> tuple[dict[str, list[float]], float, bool]:
     """Seconds by "variant" and "reference", the cost, and whether it was clearly slower and not
     timed to the end; `stage` notes how long what took. WrongResultError: a result is wrong; then

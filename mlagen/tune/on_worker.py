@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mlagen.tune.sandbox import Sandbox
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 from mlagen.tune.workers import judged
 
 _sandboxes: dict[Any, Sandbox] = {}  # of this process
@@ -20,7 +20,7 @@ _sandboxes: dict[Any, Sandbox] = {}  # of this process
 
 def on_worker(
     stage: Callable[..., Any],
-    job: Job,
+    job: TrialJob,
     before: Any,
     artifacts: tuple[Any, ...] | None,
     limit: float,
@@ -30,7 +30,7 @@ def on_worker(
     """A stage of a trial on a worker; `before`: what the one before it returned; `artifacts`: what
     the job of a last stage is without. Nothing is run where the worker has other code than who
     asks."""
-    if isinstance(before, Outcome):
+    if isinstance(before, TrialOutcome):
         return before
     from distributed import get_worker
 
@@ -41,11 +41,11 @@ def on_worker(
         reference, *beside = artifacts
         job = msgspec.structs.replace(job, reference_artifact=reference, beside=tuple(beside))
     if code != (here := code_of(job.question.kernel)):
-        return Outcome("lost", message=f"worker {name} has other code: {here}, not {code}")
+        return TrialOutcome("lost", message=f"worker {name} has other code: {here}, not {code}")
     sandbox = _sandboxes.setdefault(warm, Sandbox(warm))
     given = (job,) if before is None else (job, before)
     found = judged(sandbox, stage, *given, limit=limit)
-    if isinstance(found, Outcome):
+    if isinstance(found, TrialOutcome):
         return msgspec.structs.replace(found, worker=name)
     return found
 

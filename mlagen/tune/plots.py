@@ -14,7 +14,7 @@ from mlagen.errors import ConfigError
 from mlagen.pages import PAGE, PALETTE, style
 from mlagen.tune.importance import importance
 from mlagen.tune.space import differing, knobs_key
-from mlagen.tune.store import Store, Study, Trial, newest, reference_of
+from mlagen.tune.store import KeptTrial, Store, Study, newest, reference_of
 from mlagen.tune.text import verdicts_text
 
 SUFFIXES = (".html", ".png")
@@ -64,7 +64,7 @@ def _dressed(axis: Any) -> None:
             text.set_color(_INK)
 
 
-def _best_so_far(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -> None:
+def _best_so_far(axis: Any, study: Study, costed: Sequence[KeptTrial], pairs: Any) -> None:
     ordered = sorted(costed, key=lambda trial: trial.finished)
     best, line = math.inf, []
     for trial in ordered:
@@ -84,7 +84,7 @@ def _best_so_far(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -
     axis.legend()
 
 
-def _importance(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -> None:
+def _importance(axis: Any, study: Study, costed: Sequence[KeptTrial], pairs: Any) -> None:
     found = importance(costed) if len(costed) >= _ENOUGH else []
     if not found:
         told = f"what mattered is told from {_ENOUGH} variants on; here are {len(costed)}"
@@ -121,7 +121,7 @@ def _relative(store: Store, study: Study) -> dict[str, float]:
 
 
 def _predicted_measured(
-    axis: Any, study: Study, costed: Sequence[Trial], pairs: list[tuple[float, float]]
+    axis: Any, study: Study, costed: Sequence[KeptTrial], pairs: list[tuple[float, float]]
 ) -> None:
     axis.plot([one for one, _ in pairs], [two for _, two in pairs], ".", color=_BLUE)
     low, high = min(min(pair) for pair in pairs), max(max(pair) for pair in pairs)
@@ -130,7 +130,7 @@ def _predicted_measured(
     axis.set_ylabel("measured, of the default")
 
 
-def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
+def _page(study: Study, trials: Sequence[KeptTrial], svg: str) -> str:
     rows = "".join(
         f"<tr><td>{trial.id}</td><td>{trial.outcome.verdict}</td><td>{trial.cost or ''}</td>"
         f"<td>{html.escape(differing(trial.knobs, study.reference))}</td>"

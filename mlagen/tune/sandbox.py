@@ -9,7 +9,7 @@ from typing import Any
 
 from mlagen.errors import MlagenError
 from mlagen.processes import python_command
-from mlagen.tune.zygote import Reply, Request, receive, send
+from mlagen.tune.zygote import ForkRequest, Reply, receive, send
 
 
 class TimedOut(MlagenError):
@@ -35,7 +35,7 @@ class Sandbox:
 
     def call(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         """`function(*arguments)`. Raises what it raised; TimedOut after `limit` seconds; Died."""
-        reply = self._ask(Request(function, arguments, limit))
+        reply = self._ask(ForkRequest(function, arguments, limit))
         match reply.state:
             case "ended":
                 return reply.value
@@ -48,7 +48,7 @@ class Sandbox:
             raise Killed(f"its process was killed, {reply.value}{tail}")
         raise Died(f"its process died, {reply.value}{tail}")
 
-    def _ask(self, request: Request) -> Reply:
+    def _ask(self, request: ForkRequest) -> Reply:
         for attempt in (1, 2):
             try:
                 return _exchange(self._started(), request)
@@ -67,7 +67,7 @@ class Sandbox:
                 start_new_session=True,  # Ctrl-C on the terminal is for us alone
             )
             if self._warm is not None:
-                _exchange(self._process, Request(self._warm, (), 0, warm=True))
+                _exchange(self._process, ForkRequest(self._warm, (), 0, warm=True))
         return self._process
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Sandbox:
         process.wait()
 
 
-def _exchange(process: subprocess.Popen[bytes], request: Request) -> Reply:
+def _exchange(process: subprocess.Popen[bytes], request: ForkRequest) -> Reply:
     assert process.stdin is not None
     assert process.stdout is not None
     send(process.stdin, request)

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from mlagen.errors import ConfigError, required
 from mlagen.extras import install
 from mlagen.request import require_name
-from mlagen.tune.space import Knobs, Space, Value, knobs_key
+from mlagen.tune.space import Knobs, SearchSpace, Value, knobs_key
 
 EXHAUSTIVE = 500  # variants, of a space that is tried out
 SAMPLERS = ("auto", "exhaustive", "descent", "tpe", "random", "genetic")
 _REPEATS = 64  # suggestions in a row that are known already
 
 
-class Search(Protocol):
+class VariantSearch(Protocol):
     """Suggests variants. It is told of every one, whoever judged it."""
 
     name: str
@@ -43,8 +43,8 @@ def check_sampler(name: str) -> None:
 
 
 def make_search(
-    space: Space, sampler: str, *, seed: int, first: Iterable[Knobs], budget: int | None
-) -> Search:
+    space: SearchSpace, sampler: str, *, seed: int, first: Iterable[Knobs], budget: int | None
+) -> VariantSearch:
     """The search of a name among SAMPLERS. `first`: variants to begin with, those of the space."""
     check_sampler(sampler)
     if sampler == "auto":
@@ -61,7 +61,7 @@ def make_search(
 class _Exhaustive:
     name = "exhaustive"
 
-    def __init__(self, space: Space, seed: int, first: list[dict[str, Value]]) -> None:
+    def __init__(self, space: SearchSpace, seed: int, first: list[dict[str, Value]]) -> None:
         if space.size > 10**6:
             raise ConfigError(f"{space.size} variants cannot all be tried", hint="--sampler tpe")
         # In a drawn order: what a budget cuts off is then no corner of the space.
@@ -87,7 +87,7 @@ class _Descent:
 
     name = "descent"
 
-    def __init__(self, space: Space, seed: int, first: list[dict[str, Value]]) -> None:
+    def __init__(self, space: SearchSpace, seed: int, first: list[dict[str, Value]]) -> None:
         self._space, self._first, self._draw = space, deque(first), random.Random(seed)
         self._best: tuple[float, dict[str, Value]] | None = None
         self._start = first[0] if first else space.default
@@ -132,7 +132,7 @@ class _Sampled:
     """Optuna's samplers over an in-memory study."""
 
     def __init__(
-        self, space: Space, sampler: str, seed: int, first: list[dict[str, Value]]
+        self, space: SearchSpace, sampler: str, seed: int, first: list[dict[str, Value]]
     ) -> None:
         optuna = _optuna()
         samplers = {

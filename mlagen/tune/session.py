@@ -15,9 +15,9 @@ from mlagen.errors import ConfigError
 from mlagen.tune.judge import Described, describe, finish, judge, prepare, warm_up
 from mlagen.tune.sandbox import Sandbox
 from mlagen.tune.search import check_sampler, make_search
-from mlagen.tune.space import Knobs, Space, Value
-from mlagen.tune.store import Store, Study, Trial, best_of
-from mlagen.tune.tuner import Budget, Progress, Tuner, Watch
+from mlagen.tune.space import Knobs, SearchSpace, Value
+from mlagen.tune.store import KeptTrial, Store, Study, best_of
+from mlagen.tune.tuner import Progress, TuneBudget, Tuner, Watch
 from mlagen.tune.values import Cost, Question
 from mlagen.tune.workers import LocalWorkers, Workers
 
@@ -25,11 +25,11 @@ _DESCRIBE = 300.0  # seconds: the first run on a machine compiles the emulator
 # The variable that shows a process one GPU of several.
 _GPUS = {"sm_90a": "CUDA_VISIBLE_DEVICES", "sm_100a": "CUDA_VISIBLE_DEVICES",
          "gfx950": "HIP_VISIBLE_DEVICES"}  # fmt: skip
-MakeWorkers = Callable[["Request", Described], Workers]
+MakeWorkers = Callable[["TuneRequest", Described], Workers]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TuneRequest:
     """What a user asks for. `limits`: choices by knob. `limit`: seconds that a trial may take.
     Trials run `jobs` at a time here, or on the workers of a Dask `scheduler`, or on `local_workers`
     of one that is started."""
@@ -51,25 +51,25 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TuneResult:
     """What a run ends with. `winner`: confirmed; None where nothing passed."""
 
     described: Described
     study: Study
     progress: Progress
-    winner: Trial | None
-    trials: tuple[Trial, ...]
+    winner: KeptTrial | None
+    trials: tuple[KeptTrial, ...]
     search: str
 
 
 def tune(
-    request: Request,
+    request: TuneRequest,
     store: Store,
     *,
     watch: Watch = lambda progress: None,
     make_workers: MakeWorkers | None = None,
     first: Sequence[Knobs] = (),
-) -> Result:
+) -> TuneResult:
     """Search the best variant of a kernel and keep everything in the store.
 
     `first`: variants to begin with, after the reference. Raises what the kernel, its problem or
@@ -107,13 +107,13 @@ def _on_its_device(described: Described, workers: Workers) -> Described:
 
 def search_described(
     described: Described,
-    request: Request,
+    request: TuneRequest,
     store: Store,
     workers: Workers,
     *,
     watch: Watch = lambda progress: None,
     first: Sequence[Knobs] = (),
-) -> Result:
+) -> TuneResult:
     """`tune` without asking the schedule. The workers are closed when it ends."""
     space = described.space
     reference = described.default if space.holds(described.default) else space.default
@@ -130,14 +130,14 @@ def search_described(
     )
     tuner = Tuner(
         described, store, search, workers,
-        reference=study.reference, budget=Budget(request.trials, request.seconds), watch=watch,
+        reference=study.reference, budget=TuneBudget(request.trials, request.seconds), watch=watch,
         seed=request.seed,
     )  # fmt: skip
     progress = tuner.run()
     trials = tuple(store.trials(study, code=code))
     best = best_of(list(trials))
     winner = best if best is not None and best.confirmed == "yes" else None
-    return Result(described, study, progress, winner, trials, search.name)
+    return TuneResult(described, study, progress, winner, trials, search.name)
 
 
 def _study(store: Store, described: Described, reference: Knobs) -> Study:
@@ -150,7 +150,7 @@ def _study(store: Store, described: Described, reference: Knobs) -> Study:
     return store.study(described.question, reference)
 
 
-def usual_workers(request: Request, described: Described) -> Workers:
+def usual_workers(request: TuneRequest, described: Described) -> Workers:
     """Where a request wants its trials to run. ConfigError: in two places."""
     question, limit = described.question, request.limit
     places = [request.jobs, request.scheduler, request.local_workers]
@@ -187,7 +187,9 @@ def warm_for(question: Question) -> Callable[[], None]:
     return partial(measured.warm_up, question.kernel)
 
 
-def _former(store: Store, study: Study, space: Space, count: int = 3) -> list[dict[str, Value]]:
+def _former(
+    store: Store, study: Study, space: SearchSpace, count: int = 3
+) -> list[dict[str, Value]]:
     """The best of other states of the code: what was good is likely to be good again. Knobs that
     have come since are at their default."""
     costed = [trial for trial in store.trials(study) if trial.cost is not None]

@@ -32,7 +32,7 @@ class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comment: str = ""
 
 
-class Space(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The product of its dimensions. `left_out`: choices that were taken away, and why."""
 
     dimensions: tuple[Dimension, ...]
@@ -78,7 +78,7 @@ def differing(knobs: Knobs, default: Knobs) -> str:
     return ", ".join(rest) or "default"
 
 
-def space_of(function: Any, problem: Any, limits: Mapping[str, str]) -> Space:
+def space_of(function: Any, problem: Any, limits: Mapping[str, str]) -> SearchSpace:
     """The space of a schedule function for a problem.
 
     `limits`: choices by knob, as `--knob` has them: one, or several with commas between.
@@ -138,7 +138,7 @@ def _limited(knob: Any, text: str | None) -> tuple[Value, ...]:
 
 def _same_call(
     function: Any, problem: Any, dimensions: list[Dimension], asked: frozenset[str]
-) -> Space:
+) -> SearchSpace:
     """Without the choices that the problem forbids, and those that change arguments or grid. A
     resource that runs out by a single choice may last beside others: it stays, and trials tell. So
     does a choice that is there beside another one only, as slots of smaller tiles are."""
@@ -179,7 +179,7 @@ def _same_call(
         more = [c for c in beside.get(dimension.name, ()) if c not in dimension.choices]
         whole = (*kept[number].choices, *more)
         kept[number] = Dimension(dimension.name, whole, dimension.comment)
-    return Space(tuple(kept), tuple(left_out))
+    return SearchSpace(tuple(kept), tuple(left_out))
 
 
 def interface(signature: Any) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from mlagen.errors import ConfigError
 from mlagen.tune.database import explained, open_database
 from mlagen.tune.owner import dead, me
 from mlagen.tune.space import Knobs, Value, knobs_key
-from mlagen.tune.values import Outcome, Question
+from mlagen.tune.values import Question, TrialOutcome
 from mlagen.untrusted import decode_json, printable
 
 _LOG = logging.getLogger("mlagen.tune")
@@ -41,14 +41,14 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class KeptTrial:
     """A judged variant. `code`: of the code that judged it (`versions.code_digest`). `confirmed`:
     what a second look said: "" not looked, "yes", or why not."""
 
     id: int
     knobs: dict[str, Value]
     code: str
-    outcome: Outcome
+    outcome: TrialOutcome
     finished: float
     confirmed: str = ""
 
@@ -196,7 +196,7 @@ class Store:
         """Give up what this process has claimed and not finished."""
         self._change("DELETE FROM trial WHERE state = 'running' AND owner = ?", self.owner)
 
-    def finish(self, number: int, outcome: Outcome) -> None:
+    def finish(self, number: int, outcome: TrialOutcome) -> None:
         """Keep an outcome. One that somebody else has taken over meanwhile is theirs to keep."""
         self._change(
             "UPDATE trial SET state = 'done', verdict = ?, cost = ?, outcome = ?, finished = ? "
@@ -211,7 +211,7 @@ class Store:
             number, self.owner,
         )  # fmt: skip
 
-    def confirm(self, number: int, said: str, outcome: Outcome | None = None) -> None:
+    def confirm(self, number: int, said: str, outcome: TrialOutcome | None = None) -> None:
         """Keep what a second look said, and the outcome where that changed it."""
         with self._changing() as database:
             database.execute("UPDATE trial SET confirmed = ? WHERE id = ?", (said, number))
@@ -223,7 +223,7 @@ class Store:
 
     def trials(
         self, study: Study, *, code: str | None = None, known: Collection[int] = ()
-    ) -> list[Trial]:
+    ) -> list[KeptTrial]:
         """Judged variants but those `known`, by number; of one state of the code, or of all."""
         rows = self._rows(
             "SELECT id FROM trial WHERE study = ? AND state = 'done' AND (? IS NULL OR code = ?) "
@@ -264,26 +264,26 @@ class Store:
         )
         return sum(not _dead(owner, beat, now) for owner, beat in rows)
 
-    def winner(self, study: Study) -> Trial | None:
+    def winner(self, study: Study) -> KeptTrial | None:
         """The confirmed variant of the least cost, of the newest code that has one."""
         confirmed = [trial for trial in self.trials(study) if trial.confirmed == "yes"]
         costed = [trial for trial in confirmed if trial.cost is not None]
         return best_of(newest(costed))
 
 
-def newest(trials: Sequence[Trial]) -> list[Trial]:
+def newest(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
     """Those that were judged by the code that judged last."""
     code = max(trials, key=lambda trial: trial.finished).code if trials else ""
     return [trial for trial in trials if trial.code == code]
 
 
-def reference_of(study: Study, trials: Sequence[Trial]) -> Trial | None:
+def reference_of(study: Study, trials: Sequence[KeptTrial]) -> KeptTrial | None:
     """The trial of the reference's knobs."""
     key = knobs_key(study.reference)
     return next((trial for trial in trials if knobs_key(trial.knobs) == key), None)
 
 
-def best_of(trials: list[Trial]) -> Trial | None:
+def best_of(trials: list[KeptTrial]) -> KeptTrial | None:
     """The least cost; of equals, the first."""
     costed = [(trial.cost, trial.id, trial) for trial in trials if trial.cost is not None]
     return min(costed, key=lambda one: one[:2])[2] if costed else None
@@ -302,10 +302,10 @@ def _study(number: int, key: Any, question: Any, reference: Any, created: Any) -
 
 def _trial(
     number: int, knobs: Any, code: Any, outcome: Any, finished: Any, confirmed: Any
-) -> Trial:
-    decoded: Outcome = decode_json(_text(outcome), Outcome)
-    return Trial(number, _knobs(knobs), _text(code), decoded, _number(finished),
-                 _text(confirmed or ""))  # fmt: skip
+) -> KeptTrial:
+    decoded: TrialOutcome = decode_json(_text(outcome), TrialOutcome)
+    return KeptTrial(number, _knobs(knobs), _text(code), decoded, _number(finished),
+                     _text(confirmed or ""))  # fmt: skip
 
 
 def _claimed(number: int, knobs: Any, owner: Any, beat: Any) -> tuple[dict[str, Value], bool]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from mlagen.tune.importance import effects, importance
 from mlagen.tune.space import Knobs, differing
-from mlagen.tune.store import Store, Study, Trial, best_of, newest, reference_of
+from mlagen.tune.store import KeptTrial, Store, Study, best_of, newest, reference_of
 from mlagen.tune.tuner import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StudyRow:
     """A study in one row of `mlagen tune show`."""
 
     key: str
@@ -28,13 +28,13 @@ class Row:
     knobs: str
 
 
-def row_of(store: Store, study: Study) -> Row:
+def row_of(store: Store, study: Study) -> StudyRow:
     """The study's newest state of the code."""
     trials = newest(store.trials(study))
     reference, best = reference_of(study, trials), store.winner(study) or best_of(trials)
     low = best.cost if best else None
     base = reference.cost if reference else None
-    return Row(
+    return StudyRow(
         study.question.key, study.question.name, study.question.title, len(trials),
         store.running(study), base, low, base / low if base and low else None,
         best is not None and best.confirmed == "yes",
@@ -64,7 +64,7 @@ def progress_text(progress: Progress, reference: Knobs) -> str:
     return ", ".join(parts)
 
 
-def gain_range(first: Trial, second: Trial) -> tuple[float, float] | None:
+def gain_range(first: KeptTrial, second: KeptTrial) -> tuple[float, float] | None:
     """How many times less `first` takes than `second`, over what both have samples of: corners."""
     a, b = first.outcome.samples, second.outcome.samples
     gains = [b[name][0] / a[name][0] for name in a.keys() & b.keys()
@@ -72,7 +72,9 @@ def gain_range(first: Trial, second: Trial) -> tuple[float, float] | None:
     return (min(gains), max(gains)) if gains else None
 
 
-def facts(study: Study, trials: Sequence[Trial], winner: Trial | None) -> list[tuple[str, str]]:
+def facts(
+    study: Study, trials: Sequence[KeptTrial], winner: KeptTrial | None
+) -> list[tuple[str, str]]:
     """Name and value, one a line."""
     reference = reference_of(study, trials)
     told = [
@@ -94,13 +96,13 @@ def facts(study: Study, trials: Sequence[Trial], winner: Trial | None) -> list[t
     return told
 
 
-def verdicts_text(trials: Sequence[Trial]) -> str:
+def verdicts_text(trials: Sequence[KeptTrial]) -> str:
     """How many trials had which verdict."""
     verdicts = Counter(trial.outcome.verdict for trial in trials)
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
 
 
-def trial_rows(study: Study, trials: Sequence[Trial], count: int) -> list[tuple[str, ...]]:
+def trial_rows(study: Study, trials: Sequence[KeptTrial], count: int) -> list[tuple[str, ...]]:
     """The best trials, then the last of each other verdict."""
     costed = sorted((t for t in trials if t.cost is not None), key=lambda t: (t.cost, t.id))
     others = {trial.outcome.verdict: trial for trial in trials if trial.cost is None}
@@ -114,7 +116,7 @@ def trial_rows(study: Study, trials: Sequence[Trial], count: int) -> list[tuple[
 TRIAL_COLUMNS = ("trial", "verdict", "cost", "confirmed", "knobs", "message")
 
 
-def knob_rows(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
+def knob_rows(trials: Sequence[KeptTrial]) -> list[tuple[str, str, str]]:
     """Knobs by importance, with their values: the median cost in units of the knob's best value."""
     by_knob = effects(trials)
     return [

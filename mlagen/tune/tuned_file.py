@@ -12,7 +12,7 @@ from mlagen.disk import read_file, write_file
 from mlagen.errors import ConfigError
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store, Study, reference_of
-from mlagen.tune.values import Outcome, Positive, Question
+from mlagen.tune.values import Positive, Question, TrialOutcome
 from mlagen.untrusted import decode_json
 
 SCHEMA = "mlagen.tuned/2"
@@ -103,9 +103,9 @@ def keep(store: Store, entry: Winner) -> bool:
     number = store.claim(study, entry.knobs, code)
     if number is None:
         return False
-    outcome = Outcome("passed", cost=entry.cost, artifact=entry.artifact, text=entry.text,
-                      message="imported", versions=entry.versions,
-                      device=entry.question.device)  # fmt: skip
+    outcome = TrialOutcome("passed", cost=entry.cost, artifact=entry.artifact, text=entry.text,
+                           message="imported", versions=entry.versions,
+                           device=entry.question.device)  # fmt: skip
     store.finish(number, outcome)
     store.confirm(number, "yes")
     return True

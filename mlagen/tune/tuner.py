@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from mlagen.tune.judge import Described
-from mlagen.tune.search import Search
+from mlagen.tune.search import VariantSearch
 from mlagen.tune.space import Knobs, Value, differing, knobs_key
-from mlagen.tune.store import Store, Study, Trial, best_of
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.store import KeptTrial, Store, Study, best_of
+from mlagen.tune.values import TrialJob, TrialOutcome
 from mlagen.tune.workers import Workers
 from mlagen.untrusted import printable
 
@@ -31,7 +31,7 @@ _WAIT = 2.0  # seconds between looks at what other tuners are at
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TuneBudget:
     """When to stop: after so many trials, or so many seconds. None: never for that reason."""
 
     trials: int | None = None
@@ -46,8 +46,8 @@ class Progress:
     total: int = 0
     running: int = 0
     verdicts: dict[str, int] = field(default_factory=dict)
-    best: Trial | None = None
-    reference: Trial | None = None
+    best: KeptTrial | None = None
+    reference: KeptTrial | None = None
     seconds: float = 0.0
 
     @property
@@ -70,11 +70,11 @@ class Tuner:
         self,
         described: Described,
         store: Store,
-        search: Search,
+        search: VariantSearch,
         workers: Workers,
         *,
         reference: Knobs,
-        budget: Budget,
+        budget: TuneBudget,
         watch: Watch = lambda progress: None,
         seed: int = 0,
     ) -> None:
@@ -84,7 +84,7 @@ class Tuner:
         self.study: Study = store.study(described.question, reference)
         self.progress = Progress()
         self._texts: dict[str, int] = {}
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[int, KeptTrial] = {}
         self._running: dict[int, dict[str, Value]] = {}
         self._hurdle: float | None = None
 
@@ -135,7 +135,7 @@ class Tuner:
                 return
             job = self._job(best.knobs, seed=SECOND_SEED + best.id, modes=_SECOND_LOOK)
             self.workers.submit(best.id, job)
-            ended: list[tuple[int, Outcome]] = []
+            ended: list[tuple[int, TrialOutcome]] = []
             while not ended:
                 ended = list(self.workers.finished(_POLL))
             outcome = ended[0][1]
@@ -166,13 +166,13 @@ class Tuner:
                 return True
         return False
 
-    def _job(self, knobs: Knobs, **more: Any) -> Job:
+    def _job(self, knobs: Knobs, **more: Any) -> TrialJob:
         described = self.described
-        return Job(described.question, dict(knobs), dict(self.study.reference),
-                   described.interface, reference_artifact=described.reference,
-                   beside=described.beside, **more)  # fmt: skip
+        return TrialJob(described.question, dict(knobs), dict(self.study.reference),
+                        described.interface, reference_artifact=described.reference,
+                        beside=described.beside, **more)  # fmt: skip
 
-    def _end(self, number: int, outcome: Outcome) -> None:
+    def _end(self, number: int, outcome: TrialOutcome) -> None:
         knobs = self._running.pop(number)
         if outcome.same_as is not None:
             twin = self._trials[outcome.same_as].outcome

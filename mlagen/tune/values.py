@@ -65,7 +65,7 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One variant to be judged. `known`: texts of kernels that were judged before, by trial.
     `hurdle`: a first estimate above it is hopeless. Where a device times it, `reference_artifact`
     is that of `reference`, and `beside` are other kernels that a call launches."""
@@ -82,7 +82,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beside: tuple[Any, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What became of a trial.
 
     `cost`: what is to be small: cycles at the worst plausible corner, or seconds in units of the

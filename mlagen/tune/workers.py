@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from mlagen.errors import MlagenError
 from mlagen.tune.sandbox import Died, Killed, Sandbox, TimedOut
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 
-Judge = Callable[[Job], Outcome]
+Judge = Callable[[TrialJob], TrialOutcome]
 _Ended = TypeVar("_Ended")
 _TURNS = 2  # times that a trial is begun whose process is killed
 
@@ -29,11 +29,11 @@ class Workers(Protocol):
         """`function(*arguments)` where trials run, in a process of its own. Raises what it does."""
         ...
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: TrialJob) -> None:
         """Begin a trial, known by its number."""
         ...
 
-    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+    def finished(self, timeout: float) -> Iterator[tuple[int, TrialOutcome]]:
         """Those that have ended since, waiting `timeout` seconds for the first."""
         ...
 
@@ -55,14 +55,14 @@ def judged(sandbox: Sandbox, stage: Callable[..., Any], *arguments: Any, limit: 
         except MemoryError:
             why = "it ran out of memory"
         except TimedOut as error:
-            return Outcome("timeout", message=error.message)
+            return TrialOutcome("timeout", message=error.message)
         except Died as error:
-            return Outcome("crashed", message=error.message)
+            return TrialOutcome("crashed", message=error.message)
         except MlagenError as error:
-            return Outcome("error", message=error.message)
+            return TrialOutcome("error", message=error.message)
         except Exception as error:
-            return Outcome("error", message=f"{type(error).__name__}: {error}")
-    return Outcome("lost", message=why)
+            return TrialOutcome("error", message=f"{type(error).__name__}: {error}")
+    return TrialOutcome("lost", message=why)
 
 
 def drained(done: queue.SimpleQueue[_Ended], timeout: float) -> Iterator[_Ended]:
@@ -79,8 +79,8 @@ class LocalWorkers:
     def __init__(
         self, count: int, judge: Judge, limit: float, warm: Callable[[], Any] | None = None
     ) -> None:
-        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[int, TrialJob] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, TrialOutcome]] = queue.SimpleQueue()
         self._sandboxes = [Sandbox(warm) for _ in range(count)]
         self._closing = False
         self._threads = [
@@ -108,10 +108,10 @@ class LocalWorkers:
         finally:
             sandbox.close()
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: TrialJob) -> None:
         self._jobs.put((number, job))
 
-    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+    def finished(self, timeout: float) -> Iterator[tuple[int, TrialOutcome]]:
         return drained(self._done, timeout)
 
     def close(self) -> None:

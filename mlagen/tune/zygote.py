@@ -29,7 +29,7 @@ _TAIL = 2000  # characters of a dead call's output
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
-class Request(NamedTuple):
+class ForkRequest(NamedTuple):
     """`function(*arguments)`, to end within `limit` seconds; `warm`: in this process itself."""
 
     function: Callable[..., Any]
@@ -77,21 +77,21 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
     while True:
         try:
-            request: Request = receive(asked)
+            request: ForkRequest = receive(asked)
         except EOFError:
             return
         reply = _warm(request) if request.warm else _forked(request, asked)
         send(replies, reply)
 
 
-def _warm(request: Request) -> Reply:
+def _warm(request: ForkRequest) -> Reply:
     # What fails here fails again in the call that needs it, which tells.
     with contextlib.suppress(Exception):
         request.function(*request.arguments)
     return Reply("ended")
 
 
-def _forked(request: Request, asked: IO[bytes]) -> Reply:
+def _forked(request: ForkRequest, asked: IO[bytes]) -> Reply:
     results, result = os.pipe()
     with tempfile.TemporaryFile() as output:
         child = os.fork()
@@ -114,7 +114,7 @@ def _forked(request: Request, asked: IO[bytes]) -> Reply:
         return Reply("killed" if killed else "died", _how(status), text)
 
 
-def _child(request: Request, result: int, output: int) -> None:
+def _child(request: ForkRequest, result: int, output: int) -> None:
     """Run the call, write its result, end."""
     try:
         os.setpgid(0, 0)

@@ -12,7 +12,7 @@ the data that reach all of them, as the kind of problem knows them.
     report = verify(artifact, seq_len=512, data="realistic")
 """
 
-from mlagen.verify.coverage import Coverage, Gap
+from mlagen.verify.coverage import Coverage, CoverageGap
 from mlagen.verify.report import SCHEMA, ModeReport, VerifyReport
 from mlagen.verify.run import MODES, Mode, kind_of, verify, verify_inputs
 from mlagen.verify.thorough import ThoroughReport, verify_thoroughly
@@ -21,7 +21,7 @@ __all__ = [
     "MODES",
     "SCHEMA",
     "Coverage",
-    "Gap",
+    "CoverageGap",
     "Mode",
     "ModeReport",
     "ThoroughReport",

@@ -16,7 +16,7 @@ from mlagen.locate import Place, instructions_of
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class CoverageGap:
     """Instructions that no run executed: neighbours of one operation, or a section as a whole, of
     which cluster and operation are "".
 
@@ -47,7 +47,7 @@ class Coverage:
 
     total: int
     reached: int
-    gaps: tuple[Gap, ...]
+    gaps: tuple[CoverageGap, ...]
     text: str = "kernel.s"
 
     @property
@@ -129,8 +129,8 @@ def _named(place: Place) -> tuple[str, str, str, str, int]:
     return (source.role, source.section, source.cluster, source.operation, source.schedule_line)
 
 
-def _gap(places: list[Place], *, whole: bool) -> Gap:
+def _gap(places: list[Place], *, whole: bool) -> CoverageGap:
     role, section, cluster, operation, line = _named(places[0])
     if whole:
         cluster, operation, line = "", "", 0
-    return Gap(role, section, cluster, operation, line, places[0].asm_line, len(places))
+    return CoverageGap(role, section, cluster, operation, line, places[0].asm_line, len(places))

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
-from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
+from mlagen.families.mla_decode.benchmark.work import DecodeCase, DecodeWork
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
@@ -56,13 +56,13 @@ class FakeLab:
     def facts(self) -> dict[str, str]:
         return {"device": "none"}
 
-    def case(self, work: DecodeWork) -> Case:
+    def case(self, work: DecodeWork) -> DecodeCase:
         made = mla_decode_inputs(work.config, lengths=work.lengths, data="randn", seed=work.seed)
-        return Case(work, made.q, made.cache, made.block_table, made.cache_lengths,
-                    MODEL_SCALE, made.kv_scale, made.q_scale, made.kv_scales,
-                    made.q_scales)  # fmt: skip
+        return DecodeCase(work, made.q, made.cache, made.block_table, made.cache_lengths,
+                          MODEL_SCALE, made.kv_scale, made.q_scale, made.kv_scales,
+                          made.q_scales)  # fmt: skip
 
-    def right(self, case: Case) -> tuple[Any, Any, Any]:
+    def right(self, case: DecodeCase) -> tuple[Any, Any, Any]:
         """O, LSE and splits as a right kernel has them."""
         config = case.work.config
         splits = plan_work(config, case.work.lengths, blocks=8).splits
@@ -74,13 +74,13 @@ class FakeLab:
         out = found.output.values.astype(ml_dtypes.bfloat16)
         return out, np.ascontiguousarray(lse).astype(np.float32), splits
 
-    def ours(self, case: Case) -> Callable[[], Any]:
+    def ours(self, case: DecodeCase) -> Callable[[], Any]:
         out, lse, splits = self.right(case)
         if self.spoil is not None:
             self.spoil(out, lse)
         return self.clock.costs("mlagen", self.seconds, (out, lse, splits))
 
-    def judge(self, case: Case) -> DecodeJudge:
+    def judge(self, case: DecodeCase) -> DecodeJudge:
         return DecodeJudge(case, np.asarray)
 
     def ceilings(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class FakePeer:
             raise PeerAbsent(self.absent)
         return "1.0"
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         if self.unfit:
             raise PeerUnfit(self.unfit)
         if self.breaks:

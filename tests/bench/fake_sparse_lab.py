@@ -12,9 +12,9 @@ from fake_lab import FakeClock, FakeLab
 
 from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS
-from mlagen.families.mla_sparse.benchmark.case import Case
-from mlagen.families.mla_sparse.benchmark.judge import Outputs, SparseJudge
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, Work
+from mlagen.families.mla_sparse.benchmark.case import SparseCase
+from mlagen.families.mla_sparse.benchmark.judge import JudgedOutputs, SparseJudge
+from mlagen.families.mla_sparse.benchmark.work import SparseDecodeWork, Work
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.pool import Pool
@@ -72,7 +72,7 @@ def inputs_of(work: Work) -> Any:
         "topk": work.topk, "cache_rows": work.keys, "data": "randn", "seed": work.seed,
         "pattern": pattern, "lengths": lengths,
     }  # fmt: skip
-    if not isinstance(work, DecodeWork):
+    if not isinstance(work, SparseDecodeWork):
         return mla_sparse_prefill_inputs(work.config, rows=work.rows, **given)
     if work.config.extra:
         given["extra_topk"] = work.extra_topk
@@ -87,10 +87,13 @@ def rows(indices: Any, pool: Pool) -> Any:
 class FakeSparseLab(FakeLab):
     """Ours takes `seconds`; `spoil` changes its outputs before they are looked at."""
 
-    spoil: Callable[[Outputs], None] | None  # type: ignore[assignment]
+    spoil: Callable[[JudgedOutputs], None] | None  # type: ignore[assignment]
 
     def __init__(
-        self, seconds: float = 2e-3, spoil: Callable[[Outputs], None] | None = None, splits: int = 2
+        self,
+        seconds: float = 2e-3,
+        spoil: Callable[[JudgedOutputs], None] | None = None,
+        splits: int = 2,
     ) -> None:
         self.clock: Any = FakeClock()
         self.seconds, self.spoil, self.splits = seconds, spoil, splits
@@ -105,7 +108,7 @@ class FakeSparseLab(FakeLab):
                     "extra_pool": HostPool(made.extra_pool),
                     "extra_indices": rows(made.extra_indices, made.extra_pool),
                 }
-        return Case(
+        return SparseCase(
             work, tensor(made.q), HostPool(made.pool), rows(made.indices, made.pool),
             made.topk_length,
             scale=made.scale, q_scale=made.q_scale, **extra,
@@ -114,15 +117,19 @@ class FakeSparseLab(FakeLab):
     def right(self, case: Any) -> tuple[Any, Any, Any]:
         """O, and the outputs of a right kernel."""
         made = inputs_of(case.work)
-        decode = isinstance(case.work, DecodeWork)
+        decode = isinstance(case.work, SparseDecodeWork)
         splits = self.splits if decode else 1
         starts = MlaSparseTrial(SplitInputs(made, splits), KEYS_AS_ROWS).splits
         found = rounded(made, splits=starts, order=KEYS_AS_ROWS)
         out = found.output.values.astype(ml_dtypes.bfloat16)
         lse, top = (x.values[..., 0].astype(np.float32) for x in (found.lse, found.max_logits))
         if decode:
-            return out, Outputs(out, np.ascontiguousarray(lse.swapaxes(1, 2)), None, splits), None
-        return out[0], Outputs(out[0], lse[0], top[0]), None
+            return (
+                out,
+                JudgedOutputs(out, np.ascontiguousarray(lse.swapaxes(1, 2)), None, splits),
+                None,
+            )
+        return out[0], JudgedOutputs(out[0], lse[0], top[0]), None
 
     def ours(self, case: Any) -> Callable[[], Any]:
         _, outputs, _ = self.right(case)
@@ -155,9 +162,9 @@ class EmulatedLab(FakeSparseLab):
                 array.fill(np.nan)
         self.splits_seen = step.splits
 
-        def call() -> Outputs:
+        def call() -> JudgedOutputs:
             step()
             self.clock.now += self.seconds
-            return Outputs(step.output, step.lse, step.max_logits, step.splits)
+            return JudgedOutputs(step.output, step.lse, step.max_logits, step.splits)
 
         return call

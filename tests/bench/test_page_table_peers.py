@@ -11,14 +11,14 @@ from mlagen.attention.latent.order import KEYS_AS_ROWS
 from mlagen.bench.torch_arrays import to_host
 from mlagen.families.mla_decode.benchmark import DecodeBenchmark as DenseBenchmark
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
-from mlagen.families.mla_decode.benchmark.work import Case as DenseCase
+from mlagen.families.mla_decode.benchmark.work import DecodeCase as DenseCase
 from mlagen.families.mla_decode.benchmark.work import DecodeWork as DenseWork
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_sparse.benchmark import DecodeBenchmark
+from mlagen.families.mla_sparse.benchmark import SparseDecodeBenchmark
 from mlagen.families.mla_sparse.benchmark.judge import SparseJudge
 from mlagen.families.mla_sparse.benchmark.torch_case import CaseMaker
 from mlagen.families.mla_sparse.benchmark.torch_pool import Drawer
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, PrefillWork
+from mlagen.families.mla_sparse.benchmark.work import PrefillWork, SparseDecodeWork
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig as Decode
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig as Prefill
 from mlagen.family.peers import PeerUnfit
@@ -27,8 +27,10 @@ torch = pytest.importorskip("torch")
 
 PREFILL = PrefillWork(config=Prefill(8), rows=5, keys=300, topk=128)
 CUT = PrefillWork(config=Prefill(8), rows=5, keys=300, topk=128, least=40)
-E4M3 = DecodeWork(config=Decode(16, rows="e4m3", q_len=2), batch=2, keys=200, topk=128)
-V32 = DecodeWork(config=Decode(16, rows="v32", q_len=2), batch=2, keys=200, topk=128, least=50)
+E4M3 = SparseDecodeWork(config=Decode(16, rows="e4m3", q_len=2), batch=2, keys=200, topk=128)
+V32 = SparseDecodeWork(
+    config=Decode(16, rows="v32", q_len=2), batch=2, keys=200, topk=128, least=50
+)
 
 
 def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
@@ -117,7 +119,7 @@ def test_lists_are_page_tables_of_single_rows(name: str, work: Any, how: str) ->
     made = torch.Generator().manual_seed(0)
     make = Drawer(torch, made, lambda shape: torch.empty(shape, dtype=torch.uint8))
     case = CaseMaker(work, make).case()
-    call = peer(DecodeBenchmark(), name).prepare(case)
+    call = peer(SparseDecodeBenchmark(), name).prepare(case)
     assert getattr(call, "how", "") == how
     verdict = SparseJudge(case, to_host, KEYS_AS_ROWS).peer(call())
     assert verdict.wrong == "" and verdict.error < 2.0**-7
@@ -137,7 +139,7 @@ def test_what_page_tables_cannot_say() -> None:
     ):
         for name in names:
             with pytest.raises(PeerUnfit, match=words):
-                peer(DecodeBenchmark(), name).prepare(CaseMaker(work, make).case())
+                peer(SparseDecodeBenchmark(), name).prepare(CaseMaker(work, make).case())
 
 
 @pytest.mark.parametrize("name", ["fa3_vllm", "flashinfer"])

@@ -14,30 +14,30 @@ from fake_sparse_lab import EmulatedLab, FakeSparseLab
 from mlagen.artifact import Artifact
 from mlagen.bench import BenchReport, bench
 from mlagen.errors import ConfigError
-from mlagen.families.mla_sparse.benchmark import DecodeBenchmark, PrefillBenchmark
-from mlagen.families.mla_sparse.benchmark.judge import Outputs
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, PrefillWork
+from mlagen.families.mla_sparse.benchmark import PrefillBenchmark, SparseDecodeBenchmark
+from mlagen.families.mla_sparse.benchmark.judge import JudgedOutputs
+from mlagen.families.mla_sparse.benchmark.work import PrefillWork, SparseDecodeWork
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig as Decode
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig as Prefill
 from mlagen.family.peers import Adapted, PeerAbsent, PeerUnfit
 from mlagen.request import build_artifact
 
-PREFILL, DECODE = PrefillBenchmark(), DecodeBenchmark()
+PREFILL, DECODE = PrefillBenchmark(), SparseDecodeBenchmark()
 ROWS = PrefillWork(config=Prefill(8), rows=9, keys=200, topk=150, least=70, invalid=20)
 NARROW = PrefillWork(config=Prefill(8, dtype="fp8_e4m3"), rows=2, keys=200, topk=150)
-TOKENS = DecodeWork(config=Decode(8, rows="v32", q_len=2), batch=3, keys=300, topk=200)
-EXTRA = DecodeWork(
+TOKENS = SparseDecodeWork(config=Decode(8, rows="v32", q_len=2), batch=3, keys=300, topk=200)
+EXTRA = SparseDecodeWork(
     config=Decode(4, rows="e4m3_block64", q_len=2, extra=True), batch=3, keys=300, topk=100,
     extra_keys=300, extra_topk=70,
 )  # fmt: skip
-CAUSAL = DecodeWork(
+CAUSAL = SparseDecodeWork(
     config=Decode(4, q_len=2, causal=True, shared_list=True), batch=3, keys=300, topk=100, least=50
 )
 
 
 def run(work: Any, peers: list[Any], lab: Any, **options: Any) -> BenchReport:
-    own = DECODE if isinstance(work, DecodeWork) else PREFILL
+    own = DECODE if isinstance(work, SparseDecodeWork) else PREFILL
     return bench("k", own, [work], peers, lab, **options)
 
 
@@ -81,7 +81,7 @@ def test_what_decode_counts() -> None:
     assert DECODE.works(
         EXTRA.config.to_fields(), {k: [v] for k, v in EXTRA.sizes.items() if v}
     ) == [EXTRA]
-    model1 = DecodeWork(config=Decode(8, d_qk=512, rows="model1"), batch=1, keys=64, topk=64)
+    model1 = SparseDecodeWork(config=Decode(8, d_qk=512, rows="model1"), batch=1, keys=64, topk=64)
     assert model1.row_bytes == 584
 
 
@@ -124,23 +124,23 @@ def test_a_right_kernel_is_timed(work: Any) -> None:
     assert wrong["wrong"] and "relative error" in wrong["reason"] and "seconds" not in wrong
 
 
-def spoil_number(found: Outputs) -> None:
+def spoil_number(found: JudgedOutputs) -> None:
     found.out.reshape(-1, found.out.shape[-2], 512)[-1, 0, 7] += 0.5
 
 
-def spoil_nan(found: Outputs) -> None:
+def spoil_nan(found: JudgedOutputs) -> None:
     found.out[1, ..., 3, 500] = np.nan  # neither a row nor a head that is compared
 
 
-def spoil_lse(found: Outputs) -> None:
+def spoil_lse(found: JudgedOutputs) -> None:
     found.lse[0] += 0.01
 
 
-def spoil_top(found: Outputs) -> None:
+def spoil_top(found: JudgedOutputs) -> None:
     found.max_logits[-1, -1] += 0.01
 
 
-def spoil_heads(found: Outputs) -> None:
+def spoil_heads(found: JudgedOutputs) -> None:
     found.out[..., -1, :] = found.out[..., 0, :]
 
 
@@ -243,7 +243,7 @@ def test_flash_mla_prefills_as_it_is_asked(flash_mla: Any) -> None:
 
 def test_flash_mla_decodes_its_own_rows(flash_mla: Any) -> None:
     one, calls = flash_mla
-    work = DecodeWork(config=Decode(128, rows="v32", q_len=2), batch=2, keys=100, topk=64)
+    work = SparseDecodeWork(config=Decode(128, rows="v32", q_len=2), batch=2, keys=100, topk=64)
     case = FakeSparseLab().case(work)
     call = one.prepare(case)
     assert not isinstance(call, Adapted)
@@ -269,7 +269,7 @@ def test_what_is_made_to_fit_stands_in_the_name(flash_mla: Any) -> None:
     report = run(work, [one], lab, repeats=1)
     assert report.to_json()["rows"][0]["results"][1]["name"] == f"flash_mla ({call.how})"
     # Decode of rows that its decoding does not read is its prefill over bf16 rows, too.
-    work = DecodeWork(config=Decode(16, rows="e4m3"), batch=2, keys=128, topk=128)
+    work = SparseDecodeWork(config=Decode(16, rows="e4m3"), batch=2, keys=128, topk=128)
     call = one.prepare(lab.case(work))
     assert call.how == "64 heads, bf16 rows" and call().shape == (2, 1, 16, 512)
 
@@ -279,7 +279,9 @@ def test_what_peers_do_not_do(flash_mla: Any) -> None:
     lab = FakeSparseLab()
     with pytest.raises(PeerUnfit, match="one cache only"):
         one.prepare(lab.case(EXTRA))
-    shared = DecodeWork(config=Decode(64, rows="v32", shared_list=True), batch=2, keys=64, topk=64)
+    shared = SparseDecodeWork(
+        config=Decode(64, rows="v32", shared_list=True), batch=2, keys=64, topk=64
+    )
     with pytest.raises(PeerUnfit, match="a list for each token"):
         one.prepare(lab.case(shared))
     with pytest.raises(PeerUnfit, match="does the same"):

@@ -9,11 +9,11 @@ import pytest
 
 from mlagen.attention.latent.order import KEYS_AS_ROWS
 from mlagen.bench.torch_arrays import to_host
-from mlagen.families.mla_sparse.benchmark import DecodeBenchmark, torch_pool
+from mlagen.families.mla_sparse.benchmark import SparseDecodeBenchmark, torch_pool
 from mlagen.families.mla_sparse.benchmark.judge import SparseJudge
 from mlagen.families.mla_sparse.benchmark.torch_case import CaseMaker
 from mlagen.families.mla_sparse.benchmark.torch_pool import Drawer
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, PrefillWork
+from mlagen.families.mla_sparse.benchmark.work import PrefillWork, SparseDecodeWork
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig as Decode
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig as Prefill
@@ -21,11 +21,11 @@ from mlagen.families.mla_sparse.rows import FORMATS
 
 torch = pytest.importorskip("torch")
 SIZES: dict[str, Any] = {"batch": 3, "keys": 333, "topk": 150}
-EXTRA = DecodeWork(
+EXTRA = SparseDecodeWork(
     config=Decode(13, rows="v32", q_len=2, extra=True), extra_keys=200, extra_topk=64, invalid=3,
     page_size=16, **SIZES,
 )  # fmt: skip
-SHARED = DecodeWork(
+SHARED = SparseDecodeWork(
     config=Decode(13, q_len=2, causal=True, shared_list=True), least=100, sorted=1, **SIZES
 )
 ROWS = PrefillWork(config=Prefill(8), rows=9, keys=333, topk=150, least=20, invalid=10)
@@ -46,7 +46,7 @@ def drawn(work: Any) -> Any:
     ("name", "d_qk"), [(name, d) for name, row in FORMATS.items() for d in row.widths]
 )
 def test_rows_are_what_the_host_reads(name: str, d_qk: int) -> None:
-    case = drawn(DecodeWork(config=Decode(8, d_qk=d_qk, rows=name), page_size=24, **SIZES))
+    case = drawn(SparseDecodeWork(config=Decode(8, d_qk=d_qk, rows=name), page_size=24, **SIZES))
     pool = case.pool
     scales = None if pool.scales is None else to_host(pool.scales)
     memory, (pages, page_size, columns) = pool.memory.numpy(), pool.cache.shape
@@ -83,7 +83,7 @@ def test_lists(work: Any) -> None:
     if case.extra_indices is not None:
         keys += int((case.extra_indices >= 0).sum())
     assert keys == work.read
-    if isinstance(work, DecodeWork):  # each sequence has pages of its own
+    if isinstance(work, SparseDecodeWork):  # each sequence has pages of its own
         pages = [set((own[own >= 0] // work.page_size).tolist()) for own in case.indices.numpy()]
         assert not pages[0] & pages[1] and not pages[1] & pages[2]
     assert (drawn(work).lists == case.lists).all()
@@ -98,8 +98,8 @@ def test_ascending_lists_are_in_the_order_of_positions() -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 @pytest.mark.parametrize("rows", ["bf16", "v32", "rope_aware"])
 def test_a_library_on_what_was_drawn_is_right(rows: str, dtype: str) -> None:
-    case = drawn(DecodeWork(config=Decode(13, dtype=dtype, rows=rows, q_len=2), **SIZES))
-    one = DecodeBenchmark().peer("torch_sdpa")
+    case = drawn(SparseDecodeWork(config=Decode(13, dtype=dtype, rows=rows, q_len=2), **SIZES))
+    one = SparseDecodeBenchmark().peer("torch_sdpa")
     one.load()
     judge = SparseJudge(case, to_host, KEYS_AS_ROWS)
     call = one.prepare(case)

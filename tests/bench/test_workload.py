@@ -12,7 +12,7 @@ from mlagen.bench.workload import BenchedWorkload, built_all
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mla_sparse.benchmark.work import PrefillWork
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.workload import DecodeWorkloads, PrefillWorkloads
+from mlagen.families.mla_sparse.workload import PrefillWorkloads, SparseDecodeWorkloads
 
 WORK = PrefillWork(config=MlaSparsePrefillConfig(4), rows=3, keys=100, topk=70)
 MERGE = ("merge", {"num_heads": 4})
@@ -80,7 +80,7 @@ def test_other_kernels_are_built_once() -> None:
 def test_calls_that_are_tuned_have_defaults() -> None:
     prefill = PrefillWorkloads().workload({"num_heads": 16}, {"topk": 512})
     assert str(prefill.work) == "rows=1024 h=16 keys=32768 topk=512 d=576 bf16"
-    decode = DecodeWorkloads().workload({"num_heads": 16, "rows": "v32"}, {"batch": 8})
+    decode = SparseDecodeWorkloads().workload({"num_heads": 16, "rows": "v32"}, {"batch": 8})
     assert str(decode.work) == "b=8 s_q=1 h=16 keys=32768 topk=2048 d=576 v32 page=64"
     with pytest.raises(ConfigError, match="topk=2048 is above keys=100"):
-        DecodeWorkloads().workload({"num_heads": 16}, {"keys": 100})
+        SparseDecodeWorkloads().workload({"num_heads": 16}, {"keys": 100})

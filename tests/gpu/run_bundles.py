@@ -30,7 +30,7 @@ from judging import Bundle, bits, judged, passed  # noqa: E402
 
 from mlagen.emulator.launching.scalars import DTYPES  # noqa: E402
 from mlagen.errors import MlagenError  # noqa: E402
-from mlagen.launch.cuda_driver import CudaDriver, Device  # noqa: E402
+from mlagen.launch.cuda_driver import CudaDevice, CudaDriver  # noqa: E402
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
 # The driver's names of what launch files say.
@@ -45,7 +45,7 @@ FILLS = {"zeros": "none", "nan": "nan_request_zero_fma"}
 class Runner:
     """Launches of bundles on one GPU."""
 
-    def __init__(self, driver: CudaDriver, device: Device) -> None:
+    def __init__(self, driver: CudaDriver, device: CudaDevice) -> None:
         self.driver, self.device, self.api = driver, device, driver.api
 
     def run(self, bundle: Bundle) -> dict[str, np.ndarray]:

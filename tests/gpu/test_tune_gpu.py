@@ -14,7 +14,7 @@ from gpu_calls import name_of_device, spin
 from mlagen.errors import WrongResultError
 from mlagen.families.mla_decode.workload import DecodeWorkload
 from mlagen.request import build_artifact
-from mlagen.tune import Request, tune
+from mlagen.tune import TuneRequest, tune
 from mlagen.tune.measured import warm_up, workloads_of
 from mlagen.tune.sandbox import Sandbox, TimedOut
 from mlagen.tune.store import Store
@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 
 
 def test_a_search_measures_and_confirms(tmp_path: Path) -> None:
-    request = Request("mla_decode_sm90", {"num_heads": "16"}, ["batch=16", "keys=1024"],
-                      target="sm_90a", trials=3, sampler="descent", limit=120)  # fmt: skip
+    request = TuneRequest("mla_decode_sm90", {"num_heads": "16"}, ["batch=16", "keys=1024"],
+                          target="sm_90a", trials=3, sampler="descent", limit=120)  # fmt: skip
     with closing(Store(tmp_path / "s.sqlite")) as store:
         result = tune(request, store)
     assert result.winner is not None

@@ -8,7 +8,7 @@ from foreign_kernels import TWO_ROLES, for_threads
 from mlagen.inspect import compare, inspect_path
 from mlagen.inspect.compare import _align, _Group
 from mlagen.inspect.diff_tables import diff_facts, diff_tables
-from mlagen.inspect.model import Cluster
+from mlagen.inspect.model import CodeCluster
 
 
 def changed(table):
@@ -86,7 +86,9 @@ def test_two_foreign_binaries(inspected):
 
 def test_the_same_name_outweighs_a_likelier_mix():
     def group(name, **mix):
-        return _Group(Cluster("x", name, "loop", (), "L1", "", "", tuple(mix.items()), (), ()), 1)
+        return _Group(
+            CodeCluster("x", name, "loop", (), "L1", "", "", tuple(mix.items()), (), ()), 1
+        )
 
     first = group("A", matrix=10)
     likelier, named = group("B", matrix=8, lds=2), group("A", matrix=4, lds=6)

@@ -8,7 +8,7 @@ import pytest
 
 from mlagen.artifact import RegisterMap, SourceLine, read_artifact
 from mlagen.inspect import inspect_path
-from mlagen.inspect.model import Cluster, CodeLine
+from mlagen.inspect.model import CodeCluster, CodeLine
 from mlagen.inspect.pipes import ptx_pipe_of
 from mlagen.inspect.ptx import _steps
 from mlagen.inspect.ptx_blocks import ptx_blocks
@@ -125,7 +125,7 @@ def test_liveness_by_names():
     def cluster(id, first, last):
         rows = tuple(CodeLine(n, lines[n - 1].strip(), "vector")
                      for n in range(first, last + 1) if not lines[n - 1].endswith(":"))  # fmt: skip
-        return Cluster(id, id, "", (), "", "", "", (), (), rows)
+        return CodeCluster(id, id, "", (), "", "", "", (), (), rows)
 
     clusters = [cluster("start", 8, 9), cluster("loop", 11, 16), cluster("wait", 17, 17),
                 cluster("end", 18, 19), cluster("own", 20, 24)]  # fmt: skip
@@ -145,7 +145,7 @@ def test_an_accumulating_product_reads_its_result():
     product = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%o0, %o1}, %a, %b, p, 1;"
     entry = entry_of(product)
     rows = (CodeLine(5, product, "matrix"),)
-    cluster = Cluster("c0", "c0", "", (), "", "", "", (), (), rows)
+    cluster = CodeCluster("c0", "c0", "", (), "", "", "", (), (), rows)
     (block,) = ptx_blocks(entry, [cluster], [RegisterMap("o", ".f32", 2)])
     assert dict(block.touched) == {"c0": "both"}
 

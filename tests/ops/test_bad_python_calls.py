@@ -21,7 +21,7 @@ from mlagen.inspect import inspect_path
 from mlagen.mutation import ArtifactSource, mutate
 from mlagen.ops import MhaConfigV2
 from mlagen.request import build_artifact
-from mlagen.tune import Request, open_store, tune
+from mlagen.tune import TuneRequest, open_store, tune
 from mlagen.verify import verify, verify_thoroughly
 
 GEMM = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"
@@ -141,9 +141,12 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "mutants": (lambda m: mutate(ArtifactSource(m.artifact), processes=0), "at least 1"),
     "mutants' classes": (lambda m: mutate(ArtifactSource(m.artifact), count=0), "at least 1"),
-    "tune": (lambda _: tune(Request("nope", {}), open_store("s.sqlite")), "no schedule is named"),
+    "tune": (
+        lambda _: tune(TuneRequest("nope", {}), open_store("s.sqlite")),
+        "no schedule is named",
+    ),
     "sampler": (
-        lambda _: tune(Request(str(GEMM), {}, sampler="x"), open_store("s.sqlite")),
+        lambda _: tune(TuneRequest(str(GEMM), {}, sampler="x"), open_store("s.sqlite")),
         "unknown sampler",
     ),
     "studies": (lambda _: open_store("s.sqlite").find("x"), "no study's key begins"),

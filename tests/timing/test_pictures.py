@@ -12,7 +12,7 @@ from test_simulation import WORK, loop, timed
 
 from mlagen.pages import PALETTE, legend, style
 from mlagen.timing.events import events
-from mlagen.timing.model import Source
+from mlagen.timing.model import ScheduleSource
 from mlagen.timing.picture import write_picture
 from mlagen.timing.program import UNITS
 from mlagen.timing.trace import write_page
@@ -20,9 +20,9 @@ from mlagen.timing.trace import write_page
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def place(offset: int) -> Source:
+def place(offset: int) -> ScheduleSource:
     name = "AB"[offset // 16 % 2]
-    return Source(f"x.py:{offset}", name, f"do <{name}>({offset // 16})")
+    return ScheduleSource(f"x.py:{offset}", name, f"do <{name}>({offset // 16})")
 
 
 def test_the_palette_explains_every_unit_of_the_model() -> None:

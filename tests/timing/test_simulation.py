@@ -18,7 +18,7 @@ from mlagen.timing.corners import AXES, corners
 from mlagen.timing.events import events, parse_window
 from mlagen.timing.fitted import NAMES
 from mlagen.timing.loops import find_loop, flops_of
-from mlagen.timing.model import Source
+from mlagen.timing.model import ScheduleSource
 from mlagen.timing.program import read_program
 from mlagen.timing.roles import hot_loops
 from mlagen.timing.trace import write_page, write_trace
@@ -223,7 +223,11 @@ def test_a_trace_has_every_instruction_and_a_page_is_whole(tmp_path: Path) -> No
     matrix = [e for e in spans if e["name"].startswith("v_mfma") and e["dur"] == 32]
     assert len(matrix) == 40
     write_page(
-        unit, (0, 500), tmp_path / "t.html", "a </script> b", lambda offset: Source("x.py:1")
+        unit,
+        (0, 500),
+        tmp_path / "t.html",
+        "a </script> b",
+        lambda offset: ScheduleSource("x.py:1"),
     )
     page = (tmp_path / "t.html").read_text()
     assert "/*DATA*/" not in page and page.count("</script>") == 1

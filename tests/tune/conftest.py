@@ -10,7 +10,7 @@ import pytest
 
 from mlagen import env
 from mlagen.tune.judge import Described
-from mlagen.tune.space import Space
+from mlagen.tune.space import SearchSpace
 from mlagen.tune.store import Store
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def store(own_store: Path) -> Iterator[Store]:
 def described() -> Callable[..., Described]:
     """A description of the toy's question."""
 
-    def make(space: Space = SPACE, **changes: object) -> Described:
+    def make(space: SearchSpace = SPACE, **changes: object) -> Described:
         return Described(question(**changes), space, space.default, (), {"code": "now"})
 
     return make

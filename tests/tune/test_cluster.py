@@ -22,9 +22,9 @@ from toy_tuner import toy
 from mlagen.errors import MissingError, MlagenError
 from mlagen.tune import cluster
 from mlagen.tune.cluster import ClusterWorkers, connect, local_cluster
-from mlagen.tune.session import Request, usual_workers
+from mlagen.tune.session import TuneRequest, usual_workers
 from mlagen.tune.store import Store
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 from mlagen.tune.versions import code_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"}
@@ -60,7 +60,7 @@ class Machines:
         return made
 
     def connect(
-        self, judge: Callable[[Job], Outcome], limit: float = 20.0, **more: str
+        self, judge: Callable[[TrialJob], TrialOutcome], limit: float = 20.0, **more: str
     ) -> ClusterWorkers:
         return connect(self.address, (judge,), limit, **{"code": code_of("toy"), **more})
 
@@ -123,7 +123,7 @@ def test_a_lost_workers_trials_are_done_by_another(machines: Machines, store: St
 
         submit, close, slots = workers.submit, workers.close, 6
 
-        def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+        def finished(self, timeout: float) -> Iterator[tuple[int, TrialOutcome]]:
             for number, outcome in workers.finished(timeout):
                 if outcome.worker == address and victim.poll() is None:
                     victim.send_signal(signal.SIGKILL)
@@ -157,8 +157,8 @@ def test_artifacts_go_once_and_to_the_last_stage_only(
     workers = connect(machines.address, stages, 20.0, code=code_of("toy"))
     question = described().question
     jobs = [
-        Job(question, SPACE.variant(number), SPACE.default, (), reference_artifact=reference,
-            beside=("merge",))
+        TrialJob(question, SPACE.variant(number), SPACE.default, (), reference_artifact=reference,
+                 beside=("merge",))
         for number, reference in enumerate(("one", "one", "other"))
     ]  # fmt: skip
     try:
@@ -281,6 +281,6 @@ def test_local_workers_need_no_scheduler_of_ones_own(store: Store) -> None:
 
 
 def test_trials_run_in_one_place(described: Callable) -> None:
-    request = Request("toy", {}, jobs=2, scheduler="tcp://127.0.0.1:1")
+    request = TuneRequest("toy", {}, jobs=2, scheduler="tcp://127.0.0.1:1")
     with pytest.raises(MlagenError, match="trials run in one place"):
         usual_workers(request, described())

@@ -15,7 +15,7 @@ from mlagen.tune import plots
 from mlagen.tune.importance import effects, importance
 from mlagen.tune.plots import both_costs, write_plots
 from mlagen.tune.store import Store, Study
-from mlagen.tune.values import Outcome
+from mlagen.tune.values import TrialOutcome
 
 
 def judged(store: Store, count: int = 45, **asked: object) -> Study:
@@ -26,7 +26,7 @@ def judged(store: Store, count: int = 45, **asked: object) -> Study:
         assert claimed is not None
         wrong = knobs["b"] == "z"
         cost = cost_of(knobs) * (1.5 if asked else 1.0)
-        store.finish(claimed, Outcome("wrong") if wrong else Outcome("passed", cost=cost))
+        store.finish(claimed, TrialOutcome("wrong") if wrong else TrialOutcome("passed", cost=cost))
     return study
 
 

@@ -14,7 +14,7 @@ from mlagen.errors import ConfigError, MissingError
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.tune.search import make_search
-from mlagen.tune.space import Dimension, Space, knobs_key, space_of
+from mlagen.tune.space import Dimension, SearchSpace, knobs_key, space_of
 
 REDUCE = MlaReduceConfig(num_heads=2)
 
@@ -99,7 +99,7 @@ def test_every_search_ends_after_every_variant_once(sampler: str) -> None:
 
 def test_tpe_learns() -> None:
     """In a space of 6^5 it is far better than chance with as many trials."""
-    space = Space(tuple(Dimension(name, tuple(range(6))) for name in "abcde"))
+    space = SearchSpace(tuple(Dimension(name, tuple(range(6))) for name in "abcde"))
 
     def least(sampler: str) -> float:
         total = 0.0
@@ -119,7 +119,7 @@ def test_tpe_learns() -> None:
 
 def test_descent_follows_the_best_one_knob_at_a_time() -> None:
     """Where knobs do not depend on each other it needs their choices' sum, not their product."""
-    space = Space(tuple(Dimension(name, tuple(range(6))) for name in "abcde"))
+    space = SearchSpace(tuple(Dimension(name, tuple(range(6))) for name in "abcde"))
     search = make_search(space, "descent", seed=0, first=[space.default], budget=None)
     costs = []
     for _ in range(1 + 5 * 5 * 2):
@@ -133,7 +133,7 @@ def test_descent_follows_the_best_one_knob_at_a_time() -> None:
 def test_small_spaces_are_tried_out_and_large_ones_are_not() -> None:
     assert make_search(SPACE, "auto", seed=0, first=(), budget=None).name == "exhaustive"
     assert make_search(SPACE, "auto", seed=0, first=(), budget=10).name == "tpe"
-    large = Space(tuple(Dimension(name, tuple(range(9))) for name in "abcd"))
+    large = SearchSpace(tuple(Dimension(name, tuple(range(9))) for name in "abcd"))
     assert make_search(large, "auto", seed=0, first=(), budget=None).name == "tpe"
 
 

@@ -20,7 +20,7 @@ from mlagen.errors import ConfigError
 from mlagen.tune import owner
 from mlagen.tune.database import VERSION, StoreError
 from mlagen.tune.store import Store, Study
-from mlagen.tune.values import Outcome
+from mlagen.tune.values import TrialOutcome
 
 KNOBS = {"a": 1, "b": "x", "c": 8}
 
@@ -29,16 +29,16 @@ def begun(store: Store) -> Study:
     return store.study(question(), {"a": 0, "b": "x", "c": 8})
 
 
-def finished(store: Store, study: Study, knobs: dict, outcome: Outcome | None = None) -> int:
+def finished(store: Store, study: Study, knobs: dict, outcome: TrialOutcome | None = None) -> int:
     number = store.claim(study, knobs, "now")
     assert number is not None
-    store.finish(number, outcome or Outcome("passed", cost=cost_of(knobs)))
+    store.finish(number, outcome or TrialOutcome("passed", cost=cost_of(knobs)))
     return number
 
 
 def test_what_is_kept_comes_back(store: Store, own_store: Path) -> None:
     study = begun(store)
-    told = Outcome(
+    told = TrialOutcome(
         "passed", cost=1.5, estimate=1.25, message="m", artifact="a", text="t",
         samples={"corner": [1.5]}, seconds={"build": 1.0}, versions={"code": "now"},
         device={"name": "d"}, worker="w",
@@ -72,7 +72,7 @@ def test_a_variant_is_judged_once_a_state_of_the_code(store: Store, own_store: P
         assert number is not None
         # Process 1 lives, but did not start when this owner says it did: it counts as gone.
         assert other.claim(study, KNOBS, "now") is None
-        store.finish(number, Outcome("passed", cost=1.0))
+        store.finish(number, TrialOutcome("passed", cost=1.0))
         assert store.claim(study, KNOBS, "now") is None
         assert store.claim(study, KNOBS, "then") is not None
 
@@ -112,10 +112,10 @@ def test_who_lost_a_trial_does_not_write_it(store: Store) -> None:
     number = store.claim(study, KNOBS, "now")
     assert number is not None
     mine, store.owner = store.owner, "elsewhere:1:1"
-    store.finish(number, Outcome("passed", cost=0.1))
+    store.finish(number, TrialOutcome("passed", cost=0.1))
     assert store.trials(study) == []
     store.owner = mine
-    store.finish(number, Outcome("passed", cost=2.0))
+    store.finish(number, TrialOutcome("passed", cost=2.0))
     assert [trial.cost for trial in store.trials(study)] == [2.0]
 
 
@@ -124,14 +124,14 @@ def test_only_confirmed_and_passed_variants_win(store: Store) -> None:
     assert store.winner(study) is None
     fast = finished(store, study, {"a": 3, "b": "y", "c": 2})
     slow = finished(store, study, {"a": 4, "b": "y", "c": 2})
-    wrong = finished(store, study, KNOBS, Outcome("wrong", cost=None))
+    wrong = finished(store, study, KNOBS, TrialOutcome("wrong", cost=None))
     assert store.winner(study) is None
     store.confirm(slow, "yes")
     store.confirm(wrong, "yes")
     assert store.winner(study).id == slow  # type: ignore[union-attr]
     store.confirm(fast, "yes")
     assert store.winner(study).id == fast  # type: ignore[union-attr]
-    store.confirm(fast, "a second look", Outcome("wrong"))
+    store.confirm(fast, "a second look", TrialOutcome("wrong"))
     assert store.winner(study).id == slow  # type: ignore[union-attr]
 
 
@@ -142,7 +142,7 @@ def filled(path: Path, count: int = 200) -> None:
     with closing(Store(path)) as store:
         study = begun(store)
         for number in range(count):
-            finished(store, study, {"a": number}, Outcome("error", message="m" * 400))
+            finished(store, study, {"a": number}, TrialOutcome("error", message="m" * 400))
 
 
 def refused(path: Path, message: str) -> StoreError:
@@ -217,12 +217,12 @@ def test_a_full_database_loses_nothing(own_store: Path) -> None:
         kept = 20
         with pytest.raises(StoreError, match="cannot be written: database or disk is full"):
             for number in range(100, 200):
-                finished(store, study, {"a": number}, Outcome("error", message="m" * 4000))
+                finished(store, study, {"a": number}, TrialOutcome("error", message="m" * 4000))
                 kept += 1
         assert len(store.trials(study)) == kept
     with closing(Store(own_store)) as again:  # room again: it goes on
         assert len(again.trials(study)) == kept
-        finished(again, study, {"a": 1000}, Outcome("error"))
+        finished(again, study, {"a": 1000}, TrialOutcome("error"))
 
 
 def test_a_disk_that_takes_no_more_loses_nothing(own_store: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_disk_that_takes_no_more_loses_nothing(own_store: Path) -> None:
             kept = 20
             with pytest.raises(StoreError, match="cannot be written"):
                 for number in range(100, 400):
-                    finished(store, study, {"a": number}, Outcome("error", message="m" * 4000))
+                    finished(store, study, {"a": number}, TrialOutcome("error", message="m" * 4000))
                     kept += 1
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -246,4 +246,4 @@ def test_a_disk_that_takes_no_more_loses_nothing(own_store: Path) -> None:
         assert len(store.trials(study)) == kept
     with closing(Store(own_store)) as again:
         assert len(again.trials(study)) == kept
-        finished(again, study, {"a": 1000}, Outcome("error"))
+        finished(again, study, {"a": 1000}, TrialOutcome("error"))

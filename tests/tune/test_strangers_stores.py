@@ -20,7 +20,7 @@ from mlagen.tune.lookup import build_best, candidates
 from mlagen.tune.store import Store
 from mlagen.tune.text import row_of
 from mlagen.tune.tuned_file import SCHEMA, import_from
-from mlagen.tune.values import Outcome
+from mlagen.tune.values import TrialOutcome
 
 KNOBS = {"a": 1, "b": "x", "c": 8}
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -34,7 +34,7 @@ def won(own_store: Path) -> Path:
             study = store.study(question(shape=shape), {"a": 0, "b": "x", "c": 8})
             number = store.claim(study, KNOBS, "now")
             assert number is not None
-            store.finish(number, Outcome("passed", cost=2.0, text="t", artifact="a"))
+            store.finish(number, TrialOutcome("passed", cost=2.0, text="t", artifact="a"))
             store.confirm(number, "yes")
     return own_store
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_judged_again(won: Path) -> None:
         assert (study.id, study.reference) == (2, KNOBS)  # the key said which question it was
         assert store.trials(study) == []
         assert store.claim(study, KNOBS, "now") == 2
-        store.finish(2, Outcome("passed", cost=3.0))
+        store.finish(2, TrialOutcome("passed", cost=3.0))
         assert [trial.cost for trial in store.trials(study)] == [3.0]
 
 
@@ -160,7 +160,7 @@ def test_a_build_takes_no_harm_from_the_store(
     with closing(Store(own_store)) as store:
         study = store.study(asked, {})
         assert store.claim(study, {}, "now") == 1
-        store.finish(1, Outcome("passed", cost=1.0, text=artifact.manifest.text_sha256))
+        store.finish(1, TrialOutcome("passed", cost=1.0, text=artifact.manifest.text_sha256))
         store.confirm(1, "yes")
     again, choice = build_best("mla_prefill_reduce", fields, shape=shape)
     assert (again, choice.origin) == (artifact, "local")

@@ -25,7 +25,7 @@ from mlagen.tune.judge import describe
 from mlagen.tune.lookup import build_best
 from mlagen.tune.store import Store
 from mlagen.tune.tuned_file import Winner
-from mlagen.tune.values import Outcome, Question
+from mlagen.tune.values import Question, TrialOutcome
 
 FIELDS = {"num_heads": 2}
 
@@ -339,8 +339,8 @@ def test_an_exported_file_comes_back_as_it_was(store: Store, tmp_path: Path) -> 
     for knobs, cost in (({"ahead": 1, "waves": 1}, 110.0), ({"ahead": 1, "waves": 2}, 100.0)):
         number = store.claim(study, knobs, "code2")
         assert number is not None
-        store.finish(number, Outcome("passed", cost=cost, text=entry.text, artifact=entry.artifact,
-                                     versions={"code": "code2"}))  # fmt: skip
+        told = {"text": entry.text, "artifact": entry.artifact, "versions": {"code": "code2"}}
+        store.finish(number, TrialOutcome("passed", cost=cost, **told))
     store.confirm(number, "yes")
     file = tmp_path / "deeper" / "winners.json"
     tuned_file.export_to(store, (), str(file))

@@ -17,7 +17,7 @@ from toy_tuner import toy
 
 from mlagen.tune.space import knobs_key
 from mlagen.tune.store import Store
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 
 
 def test_the_least_cost_wins_and_is_looked_at_twice(store: Store) -> None:
@@ -57,20 +57,20 @@ def test_a_variant_with_the_text_of_another_has_its_verdict(store: Store) -> Non
         slots = 1
 
         def __init__(self) -> None:
-            self.done: list[tuple[int, Outcome]] = []
+            self.done: list[tuple[int, TrialOutcome]] = []
 
-        def submit(self, number: int, job: Job) -> None:
+        def submit(self, number: int, job: TrialJob) -> None:
             text = f"{job.knobs['a']} {job.knobs['b']}"
             if text in job.known:
-                outcome = Outcome("passed", text=text, same_as=job.known[text])
+                outcome = TrialOutcome("passed", text=text, same_as=job.known[text])
             elif job.knobs["b"] == "z":
-                outcome = Outcome("wrong", text=text, message="planted")
+                outcome = TrialOutcome("wrong", text=text, message="planted")
             else:
                 cost = cost_of({**job.knobs, "c": 2})
-                outcome = Outcome("passed", cost=cost, text=text)
+                outcome = TrialOutcome("passed", cost=cost, text=text)
             self.done.append((number, outcome))
 
-        def finished(self, timeout: float) -> list[tuple[int, Outcome]]:
+        def finished(self, timeout: float) -> list[tuple[int, TrialOutcome]]:
             done, self.done = self.done, []
             return done
 
@@ -177,7 +177,7 @@ def test_a_killed_worker_process_costs_one_attempt(store: Store, monkeypatch: py
         slots, submit, close = 2, workers.submit, workers.close
         killed = False
 
-        def finished(self, timeout: float) -> list[tuple[int, Outcome]]:
+        def finished(self, timeout: float) -> list[tuple[int, TrialOutcome]]:
             process = workers._sandboxes[0]._process
             if not self.killed and process is not None and judgements(notes).total() > 4:
                 process.kill()
@@ -194,7 +194,7 @@ def test_a_killed_worker_process_costs_one_attempt(store: Store, monkeypatch: py
 
 def test_records_of_other_code_are_kept_and_judged_again(store: Store) -> None:
     from mlagen.tune.judge import Described
-    from mlagen.tune.session import Request, search_described
+    from mlagen.tune.session import TuneRequest, search_described
 
     class Direct:
         slots = 1
@@ -202,10 +202,10 @@ def test_records_of_other_code_are_kept_and_judged_again(store: Store) -> None:
         def __init__(self, shift: float) -> None:
             self.shift, self.done, self.order = shift, [], []
 
-        def submit(self, number: int, job: Job) -> None:
+        def submit(self, number: int, job: TrialJob) -> None:
             self.order.append(knobs_key(job.knobs))
             cost = cost_of(dict(job.knobs)) + self.shift
-            self.done.append((number, Outcome("passed", cost=cost)))
+            self.done.append((number, TrialOutcome("passed", cost=cost)))
 
         def finished(self, timeout: float) -> list:
             done, self.done = self.done, []
@@ -217,7 +217,7 @@ def test_records_of_other_code_are_kept_and_judged_again(store: Store) -> None:
     def run(code: str, shift: float, trials: int | None) -> tuple:
         described = Described(question(), SPACE, SPACE.default, (), {"code": code})
         workers = Direct(shift)
-        request = Request("toy", {}, trials=trials)
+        request = TuneRequest("toy", {}, trials=trials)
         return search_described(described, request, store, workers), workers.order
 
     first, _ = run("then", 0, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from mlagen.errors import WrongResultError
-from mlagen.tune.values import Job, Outcome
+from mlagen.tune.values import TrialJob, TrialOutcome
 
 
 def cost_of(knobs: dict) -> float:
@@ -18,21 +18,21 @@ def cost_of(knobs: dict) -> float:
     return 10 + 4 * (knobs["a"] - 3) ** 2 + 3 * (knobs["b"] != "y") + knobs["c"] - 2
 
 
-def honest(job: Job) -> Outcome:
+def honest(job: TrialJob) -> TrialOutcome:
     return passed(job, cost_of(dict(job.knobs)))
 
 
-def passed(job: Job, cost: float) -> Outcome:
-    return Outcome("passed", cost=cost, estimate=cost, text=str(sorted(job.knobs.items())),
-                   versions={"code": "now"})  # fmt: skip
+def passed(job: TrialJob, cost: float) -> TrialOutcome:
+    return TrialOutcome("passed", cost=cost, estimate=cost, text=str(sorted(job.knobs.items())),
+                        versions={"code": "now"})  # fmt: skip
 
 
-def slow_honest(job: Job) -> Outcome:
+def slow_honest(job: TrialJob) -> TrialOutcome:
     time.sleep(0.1)
     return honest(job)
 
 
-def planted(job: Job) -> Outcome:
+def planted(job: TrialJob) -> TrialOutcome:
     """Faults where a is 1, 2, 4; and a=3 is fast, but wrong."""
     match job.knobs["a"]:
         case 1:
@@ -41,13 +41,13 @@ def planted(job: Job) -> Outcome:
         case 2:
             os.kill(os.getpid(), signal.SIGSEGV)
         case 3:
-            return Outcome("wrong", message="planted", text=str(sorted(job.knobs.items())))
+            return TrialOutcome("wrong", message="planted", text=str(sorted(job.knobs.items())))
         case 4:
             raise ZeroDivisionError("planted")
     return honest(job)
 
 
-def killed_once(job: Job) -> Outcome:
+def killed_once(job: TrialJob) -> TrialOutcome:
     """Killed from outside at its first turn, where a is 1, b is x and c is 8."""
     note = Path(os.environ["TOY_NOTES"])
     if job.knobs == {"a": 1, "b": "x", "c": 8} and not note.exists():
@@ -56,26 +56,26 @@ def killed_once(job: Job) -> Outcome:
     return honest(job)
 
 
-def always_killed(job: Job) -> Outcome:
+def always_killed(job: TrialJob) -> TrialOutcome:
     if job.knobs["a"] == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return honest(job)
 
 
-def out_of_memory(job: Job) -> Outcome:
+def out_of_memory(job: TrialJob) -> TrialOutcome:
     if job.knobs["a"] == 1:
         raise MemoryError
     return honest(job)
 
 
-def second_thoughts(job: Job) -> Outcome:
+def second_thoughts(job: TrialJob) -> TrialOutcome:
     """Right at the first look; the second finds a=3 wrong."""
     if job.seed >= 1000 and job.knobs["a"] == 3:
-        return Outcome("wrong", message="planted for the second look")
+        return TrialOutcome("wrong", message="planted for the second look")
     return honest(job)
 
 
-def noted(job: Job) -> Outcome:
+def noted(job: TrialJob) -> TrialOutcome:
     """Leaves a line for each judgement in the file that the environment names."""
     with Path(os.environ["TOY_NOTES"]).open("a") as file:
         file.write(f"{sorted(job.knobs.items())}\n")
@@ -107,13 +107,13 @@ def ten() -> int:
     return 10
 
 
-def built(job: Job) -> dict:
+def built(job: TrialJob) -> dict:
     """A first stage, that says which process it ran in."""
     time.sleep(0.1)
     return {"knobs": dict(job.knobs), "process": os.getppid()}
 
 
-def measured_where(job: Job, before: dict) -> Outcome:
+def measured_where(job: TrialJob, before: dict) -> TrialOutcome:
     """A second stage; the message is the processes of both."""
     assert before["knobs"] == dict(job.knobs)
     time.sleep(0.1)
@@ -121,12 +121,12 @@ def measured_where(job: Job, before: dict) -> Outcome:
     return msgspec.structs.replace(outcome, message=f"{before['process']} {os.getppid()}")
 
 
-def without_artifacts(job: Job) -> dict:
+def without_artifacts(job: TrialJob) -> dict:
     """A first stage, that is sent none."""
     return {"artifacts": (job.reference_artifact, *job.beside)}
 
 
-def with_artifacts(job: Job, before: dict) -> Outcome:
+def with_artifacts(job: TrialJob, before: dict) -> TrialOutcome:
     """A second stage, whose message is the artifacts that both had."""
     told = f"{before['artifacts']} {(job.reference_artifact, *job.beside)}"
     return msgspec.structs.replace(honest(job), message=told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlagen.tune.space import Dimension, Space
+from mlagen.tune.space import Dimension, SearchSpace
 from mlagen.tune.values import Question
 
 HERE = Path(__file__).parent
@@ -21,6 +21,6 @@ def question(**changes: object) -> Question:
     return Question(**fields)  # type: ignore[arg-type]
 
 
-SPACE = Space(
+SPACE = SearchSpace(
     (Dimension("a", (0, 1, 2, 3, 4)), Dimension("b", ("x", "y", "z")), Dimension("c", (8, 4, 2)))
 )

@@ -9,7 +9,7 @@ import toy_judges
 from toy_question import SPACE, question
 
 from mlagen.tune.judge import Described
-from mlagen.tune.session import Request, Result, search_described
+from mlagen.tune.session import TuneRequest, TuneResult, search_described
 from mlagen.tune.store import Store
 from mlagen.tune.workers import LocalWorkers, Workers
 
@@ -22,10 +22,10 @@ def toy(
     limit: float = 20.0,
     workers: Workers | None = None,
     **request: object,
-) -> Result:
+) -> TuneResult:
     described = Described(question(), SPACE, SPACE.default, (), {"code": "now"})
     made = workers or LocalWorkers(jobs, getattr(toy_judges, judge), limit)
-    asked = Request("toy", {}, limit=limit, **request)  # type: ignore[arg-type]
+    asked = TuneRequest("toy", {}, limit=limit, **request)  # type: ignore[arg-type]
     return search_described(described, asked, store, made)
 
 

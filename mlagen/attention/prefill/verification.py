@@ -20,7 +20,7 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.errors import ConfigError
-from mlagen.family import Chosen, Covering, Kind, Sample, Size, Trial, Walk
+from mlagen.family import Chosen, Covering, Kind, Sample, Size, TileWalk, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -81,14 +81,14 @@ class PrefillTrial(Trial):
         return found
 
     @property
-    def walk(self) -> Walk:
+    def walk(self) -> TileWalk:
         config = self.inputs.config
         counts = (
             len(config.tiles(q, seq_len=s.rows, start_pos=s.start_pos, num_keys=s.keys))
             for s in self.inputs.sequences
             for q in range(config.q_tiles(s.rows))
         )
-        return Walk(max(counts, default=0), "num_keys", config.kv_block)
+        return TileWalk(max(counts, default=0), "num_keys", config.kv_block)
 
     @property
     def sample(self) -> Sample | None:

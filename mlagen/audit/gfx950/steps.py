@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from mlagen.binary import KernelCode
-from mlagen.binary.effects import Access, effects, is_lds_dma, is_vector_alu
+from mlagen.binary.effects import RegisterAccess, effects, is_lds_dma, is_vector_alu
 from mlagen.binary.hazards import (
     consumer_class,
     overwrite_class,
@@ -67,7 +67,7 @@ def read_steps(kernel: KernelCode) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def mask_of(access: Access) -> int:
+def mask_of(access: RegisterAccess) -> int:
     first = access.base + (SCALARS_FROM if access.file == "s" else 0)
     return ((1 << access.count) - 1) << first
 

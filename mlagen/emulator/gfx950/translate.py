@@ -15,7 +15,7 @@ import numpy as np
 
 from mlagen.binary import Instruction, KernelCode, Operand
 from mlagen.binary.allocated import unallocated
-from mlagen.binary.effects import Access, Effects, effects, is_lds_dma
+from mlagen.binary.effects import Effects, RegisterAccess, effects, is_lds_dma
 from mlagen.binary.flow import read_flow
 from mlagen.binary.hazards import (
     CONSUMERS,
@@ -218,7 +218,7 @@ class _Outside(_Unmodelled):
     """An instruction names registers that its kernel does not allocate."""
 
 
-def _covers(access: Access, register: int) -> bool:
+def _covers(access: RegisterAccess, register: int) -> bool:
     return access.base <= register < access.base + access.count
 
 

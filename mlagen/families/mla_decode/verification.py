@@ -35,7 +35,7 @@ from mlagen.families.mla_decode.unit import (
     cannot_put_together,
     unit_of,
 )
-from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.family import Call, Chosen, Covering, Kind, Size, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
@@ -96,9 +96,9 @@ class MlaDecodeTrial(Trial):
         return {"scale": self.inputs.scale}
 
     @property
-    def walk(self) -> Walk:
+    def walk(self) -> TileWalk:
         longest = int(self.inputs.cache_lengths.max())
-        return Walk(-(-longest // self.order.tile), "lengths", self.order.tile)
+        return TileWalk(-(-longest // self.order.tile), "lengths", self.order.tile)
 
     @cached_property
     def work(self) -> MlaDecodeWork:

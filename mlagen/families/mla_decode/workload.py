@@ -15,7 +15,7 @@ from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
-from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
+from mlagen.families.mla_decode.benchmark.work import SIZES, DecodeCase, DecodeWork
 from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -72,7 +72,7 @@ class DecodeWorkload(BenchedWorkload):
         if wrong:
             raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
-    def prepared(self, lab: DecodeLab, cases: Sequence[Case]) -> list[Callable[[], Any]]:
+    def prepared(self, lab: DecodeLab, cases: Sequence[DecodeCase]) -> list[Callable[[], Any]]:
         plan = lab.kernel.plan(self.work.lengths)
         return [
             lab.kernel.prepare(case.q, case.cache, case.table, _same(case, cases[0]),
@@ -81,7 +81,7 @@ class DecodeWorkload(BenchedWorkload):
         ]  # fmt: skip
 
 
-def _same(case: Case, first: Case) -> Any:
+def _same(case: DecodeCase, first: DecodeCase) -> Any:
     """The first copy's lengths, which the plan is of."""
     if case.lengths.shape != first.lengths.shape:
         raise ConfigError("copies of a call have one batch")

@@ -35,16 +35,16 @@ class MlaSparse(Family):
 
     def workloads(self, problem_type: str) -> Workloads:
         """Calls over caches and lists that the GPU itself draws."""
-        from mlagen.families.mla_sparse.workload import DecodeWorkloads, PrefillWorkloads
+        from mlagen.families.mla_sparse.workload import PrefillWorkloads, SparseDecodeWorkloads
 
-        return DecodeWorkloads() if problem_type == _DECODE else PrefillWorkloads()
+        return SparseDecodeWorkloads() if problem_type == _DECODE else PrefillWorkloads()
 
     def benchmark(self, artifact: Artifact) -> Benchmark:
         """Such calls, beside other libraries."""
-        from mlagen.families.mla_sparse.benchmark import DecodeBenchmark, PrefillBenchmark
+        from mlagen.families.mla_sparse.benchmark import PrefillBenchmark, SparseDecodeBenchmark
 
         decode = artifact.manifest.problem_type == _DECODE
-        return DecodeBenchmark() if decode else PrefillBenchmark()
+        return SparseDecodeBenchmark() if decode else PrefillBenchmark()
 
 
 FAMILY = MlaSparse()

@@ -38,7 +38,7 @@ from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.splits import check_together, groups_of
-from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.family import Call, Chosen, Covering, Kind, Size, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
@@ -103,9 +103,9 @@ class MlaSparseTrial(Trial):
         return {"scale": self.inputs.scale}
 
     @property
-    def walk(self) -> Walk:
+    def walk(self) -> TileWalk:
         tiles = max(self._tiles(entry) for entry in range(self._lists))
-        return Walk(tiles, "topk", self.order.tile)
+        return TileWalk(tiles, "topk", self.order.tile)
 
     def planned(self, artifact: Artifact) -> MlaSparseTrial:
         return replace(self, order=order_of(artifact))

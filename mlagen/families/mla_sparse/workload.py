@@ -15,14 +15,14 @@ from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import WrongResultError
 from mlagen.families.mla_decode.unit import MERGE_KERNELS
-from mlagen.families.mla_sparse.benchmark.case import Case
+from mlagen.families.mla_sparse.benchmark.case import SparseCase
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.benchmark.lab import SparseLab
 from mlagen.families.mla_sparse.benchmark.work import (
     DECODE_SIZES,
     PREFILL_SIZES,
-    DecodeWork,
     PrefillWork,
+    SparseDecodeWork,
 )
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
@@ -40,7 +40,7 @@ PREFILL_ROWS, DECODE_BATCH = 1024, 64
 
 
 class SparseWorkload(BenchedWorkload):
-    """Calls of `PrefillWork` or of `DecodeWork`."""
+    """Calls of `PrefillWork` or of `SparseDecodeWork`."""
 
     @property
     def bytes(self) -> int:
@@ -91,7 +91,7 @@ class SparseWorkload(BenchedWorkload):
         if wrong := outside_oracles(inputs, host, order, splits=output.splits, heads=heads):
             raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
-    def prepared(self, lab: SparseLab, cases: Sequence[Case]) -> list[Callable[[], Any]]:
+    def prepared(self, lab: SparseLab, cases: Sequence[SparseCase]) -> list[Callable[[], Any]]:
         return [lab.kernel.prepare(**case.arguments) for case in cases]
 
 
@@ -121,7 +121,7 @@ class PrefillWorkloads:
         return SparseWorkload(work, _build)
 
 
-class DecodeWorkloads:
+class SparseDecodeWorkloads:
     """Makes the calls of sparse decode."""
 
     sizes: tuple[str, ...] = DECODE_SIZES
@@ -140,7 +140,7 @@ class DecodeWorkloads:
     ) -> SparseWorkload:
         """The call of these fields and sizes."""
         config = MlaSparseDecodeConfig.from_fields(problem)
-        work = DecodeWork(config=config, **{"batch": DECODE_BATCH, **DEFAULTS, **shape})
+        work = SparseDecodeWork(config=config, **{"batch": DECODE_BATCH, **DEFAULTS, **shape})
         targets = [artifact.manifest.target for artifact in beside]
         return SparseWorkload(work, _build, _seconds(problem, *targets), beside)
 

@@ -11,7 +11,7 @@ from mlagen.codegen.templates import Templates
 from mlagen.dsl import Cluster, Interleave, Operation
 from mlagen.schedule_view.model import (
     Appearance,
-    Row,
+    ScheduleRow,
     ScheduleView,
     Unit,
     Use,
@@ -65,7 +65,7 @@ def _notes(layout: Layout) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _rows(schedule: Schedule, layout: Layout, cluster: Cluster) -> Iterator[Row]:
+def _rows(schedule: Schedule, layout: Layout, cluster: Cluster) -> Iterator[ScheduleRow]:
     """The rows of a cluster: its operations in the order of the schedule, then its barrier. Where
     the code of roles differs in one, each has a row."""
     beside = {
@@ -76,7 +76,7 @@ def _rows(schedule: Schedule, layout: Layout, cluster: Cluster) -> Iterator[Row]
     }
     everyone = tuple(role.name for role in schedule.roles.members)
     for operation in (*cluster.operations(), None):
-        found: list[Row] = []
+        found: list[ScheduleRow] = []
         for stream in layout.streams:
             if operation is not None and not operation.belongs(stream.role):
                 continue
@@ -92,11 +92,11 @@ def _rows(schedule: Schedule, layout: Layout, cluster: Cluster) -> Iterator[Row]
             yield replace(row, roles=roles, beside=beside.get(id(operation), ""))
 
 
-def _same(a: Row, b: Row) -> bool:
+def _same(a: ScheduleRow, b: ScheduleRow) -> bool:
     return replace(a, roles=()) == replace(b, roles=())
 
 
-def _row(layout: Layout, stream: str, cluster: Cluster, operation: Operation | None) -> Row:
+def _row(layout: Layout, stream: str, cluster: Cluster, operation: Operation | None) -> ScheduleRow:
     """An operation of a cluster, or the cluster's barrier, in the code of one stream."""
     steady: list[_Found] = []
     places: dict[str, dict[str, Appearance]] = {"prologue": {}, "drain": {}}
@@ -112,7 +112,7 @@ def _row(layout: Layout, stream: str, cluster: Cluster, operation: Operation | N
                 at = piece.iteration.removeprefix("i = ")
                 places[section].setdefault(at, Appearance(at, found.waits))
     first = steady[0] if steady else _Found({}, (), "")
-    return Row(
+    return ScheduleRow(
         cluster=cluster.name,
         roles=(),
         operation=BARRIER if operation is None else spelled(operation),

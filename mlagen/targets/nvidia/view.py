@@ -13,7 +13,7 @@ from mlagen.dsl import Binding, Operation
 from mlagen.inspect.pipes import ptx_pipe_of
 from mlagen.schedule_view.model import (
     Appearance,
-    Row,
+    ScheduleRow,
     ScheduleView,
     Unit,
     Use,
@@ -99,7 +99,7 @@ class _Stream:
                     held.setdefault(line.source.section, []).append(line)
         self.sections = tuple(sections)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ScheduleRow]:
         """The operations in the order of the schedule, each with the waits before it and the
         arrivals after it; then what is waited for at the end of a pass."""
         first, end = 0, len(self.steps)
@@ -121,7 +121,7 @@ class _Stream:
             line = self.loop.stream.line
             yield self._row(PASS_END, line, range(end, end + 1), where)
 
-    def _row(self, name: str, line: int, steps: range, where: Sequence[str]) -> Row:
+    def _row(self, name: str, line: int, steps: range, where: Sequence[str]) -> ScheduleRow:
         """What is done in the sections `where`, and waited for at these steps of a pass."""
         places: dict[str, list[Appearance]] = {"prologue": [], "drain": []}
         for section in where:
@@ -131,7 +131,7 @@ class _Stream:
                 places[part].append(Appearance(at, waits))
             elif part in AHEAD:
                 places["prologue"].append(Appearance(part, waits))
-        return Row(
+        return ScheduleRow(
             cluster="",
             roles=(self.loop.stream.role.name,),
             operation=name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from mlagen.binary.effects import Access, effects, is_lds_dma, is_matrix
+from mlagen.binary.effects import RegisterAccess, effects, is_lds_dma, is_matrix
 from mlagen.binary.exchanges import takes_by_address
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
@@ -14,7 +14,7 @@ _NO_BYTES = ("permute", "swizzle", "gws_", "nop")
 _EXEC_BITS = 0b11 << EXEC
 
 
-def _bits(access: Access) -> int:
+def _bits(access: RegisterAccess) -> int:
     first = access.base + (SCALARS if access.file == "v" else 0)
     return ((1 << access.count) - 1) << first
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from mlagen.attention.latent.order import SEESAW, Order
 from mlagen.bench.accuracy import PEER_LIMIT, outside, relative
-from mlagen.families.mla_decode.benchmark.work import Case
+from mlagen.families.mla_decode.benchmark.work import DecodeCase
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.family.benchmark import Verdict
+from mlagen.family.benchmark import Judgement
 from mlagen.problem.expected import compare
 
 Array = npt.NDArray[Any]
@@ -35,7 +35,9 @@ class DecodeJudge:
     """The longest and the last sequence of a case, their first and last heads, on the host.
     `host`: copies a tensor there. `order`: the kernel's."""
 
-    def __init__(self, case: Case, host: Callable[[Any], Array], order: Order = SEESAW) -> None:
+    def __init__(
+        self, case: DecodeCase, host: Callable[[Any], Array], order: Order = SEESAW
+    ) -> None:
         self.case, self.host, self.order = case, host, order
         config, lengths = case.work.config, case.work.lengths
         longest = int(np.argmax(lengths))
@@ -65,7 +67,7 @@ class DecodeJudge:
         )
         self.expected = exact(self.inputs, heads=self.heads, order=order)
 
-    def ours(self, output: tuple[Any, Any, tuple[tuple[int, ...], ...]]) -> Verdict:
+    def ours(self, output: tuple[Any, Any, tuple[tuple[int, ...], ...]]) -> Judgement:
         """O and LSE, in the splits that they were computed with, within the bounds of both
         oracles."""
         out, lse, splits = output
@@ -74,7 +76,7 @@ class DecodeJudge:
         wrong = outside_oracles(self.inputs, o, log, heads=self.heads, splits=own, order=self.order)
         return replace(relative(self.expected.output, o), wrong=wrong)
 
-    def peer(self, output: Any) -> Verdict:
+    def peer(self, output: Any) -> Judgement:
         """A relative error of O below `PEER_LIMIT`."""
         limit = PEER_LIMIT[self.case.work.config.cache_element]
         return relative(self.expected.output, self._own(output), limit)

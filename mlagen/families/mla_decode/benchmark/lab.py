@@ -9,7 +9,7 @@ from typing import Any
 from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_lab import TorchLab
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
-from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
+from mlagen.families.mla_decode.benchmark.work import DecodeCase, DecodeWork
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 
 
@@ -20,7 +20,7 @@ class DecodeLab(TorchLab):
         super().__init__()
         self.kernel = kernel
 
-    def case(self, work: DecodeWork) -> Case:
+    def case(self, work: DecodeWork) -> DecodeCase:
         torch, config = self.torch, work.config
         made = torch.Generator("cuda").manual_seed(work.seed)
         normal = partial(torch.randn, device="cuda", generator=made)
@@ -48,7 +48,7 @@ class DecodeLab(TorchLab):
             q[..., config.d_v :] = rope.view(q.dtype)
             scales["q_scales"] = normal(q_shape[:2]).mul_(0.25).exp_()
         order = torch.randperm(count, device="cuda", generator=made)
-        return Case(
+        return DecodeCase(
             work,
             q=q,
             cache=cache,
@@ -57,7 +57,7 @@ class DecodeLab(TorchLab):
             **scales,
         )
 
-    def ours(self, case: Case) -> Callable[[], Any]:
+    def ours(self, case: DecodeCase) -> Callable[[], Any]:
         plan = self.kernel.plan(case.work.lengths)
         step = self.kernel.prepare(
             case.q, case.cache, case.table, case.lengths, **case.scales, plan=plan
@@ -71,5 +71,5 @@ class DecodeLab(TorchLab):
 
         return call
 
-    def judge(self, case: Case) -> DecodeJudge:
+    def judge(self, case: DecodeCase) -> DecodeJudge:
         return DecodeJudge(case, self.host, order_of(self.kernel.artifact))

@@ -10,7 +10,7 @@ from mlagen.attention.latent.libraries import (
     FlashMlaPackage,
     VllmFlashAttention,
 )
-from mlagen.families.mla_decode.benchmark.work import Case
+from mlagen.families.mla_decode.benchmark.work import DecodeCase
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family.peers import Peer, imported, require, version
 
@@ -28,7 +28,7 @@ def require_bf16(config: MlaDecodeConfig) -> None:
 class FlashMla(FlashMlaPackage):
     """FlashMLA's dense decoding."""
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         config = case.work.config
         require_bf16(config)
         require(config.page_size == 64, "pages of 64 only")
@@ -47,7 +47,7 @@ class FlashMla(FlashMlaPackage):
 class FlashInfer(FlashInferPackage):
     """FlashInfer's paged MLA, its kernel for Hopper."""
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config, device = case.work.config, case.q.device
@@ -86,7 +86,7 @@ class FlashAttention3:
         self.library = imported("flash_attn_interface", where)
         return version(self.library)
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         config = case.work.config
         require_bf16(config)
         latent = config.d_v
@@ -104,7 +104,7 @@ class FlashAttention3:
 class VllmFlashAttention3(VllmFlashAttention):
     """FlashAttention-3 as vLLM brings it."""
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config = case.work.config
@@ -137,7 +137,7 @@ class VllmTriton:
         ).decode_attention_fwd
         return version(imported("vllm", hint))
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config = case.work.config
@@ -174,7 +174,7 @@ class TorchSdpa:
         self.torch = imported("torch", "pip install torch")
         return version(self.torch)
 
-    def prepare(self, case: Case) -> Callable[[], Any]:
+    def prepare(self, case: DecodeCase) -> Callable[[], Any]:
         work, config = case.work, case.work.config
         require_bf16(config)
         require(config.num_kv_heads == 1, "timed with one KV head only")

@@ -94,7 +94,7 @@ class DecodeWork:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class DecodeCase:
     """Tensors that all contenders share: `q` [B, q_len, H, 576], `cache` [pages,
     page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32; `kv_scales` [pages, page] of
     rope-aware rows, `q_scales` [B, q_len] of such queries."""

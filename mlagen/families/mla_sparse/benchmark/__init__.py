@@ -12,8 +12,8 @@ from mlagen.families.mla_sparse.benchmark.work import (
     FORMULAS,
     PREFILL_OPTIONAL,
     PREFILL_SIZES,
-    DecodeWork,
     PrefillWork,
+    SparseDecodeWork,
 )
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -48,7 +48,7 @@ class PrefillBenchmark(_SparseBenchmark):
         return PrefillWork(config=config, seed=seed, **sizes)
 
 
-class DecodeBenchmark(_SparseBenchmark):
+class SparseDecodeBenchmark(_SparseBenchmark):
     """Calls of decode."""
 
     sizes, optional = DECODE_SIZES, DECODE_OPTIONAL
@@ -56,4 +56,4 @@ class DecodeBenchmark(_SparseBenchmark):
     def work(self, problem: Mapping[str, Any], sizes: Mapping[str, int], seed: int) -> Work:
         """One call of these sizes."""
         config = MlaSparseDecodeConfig.from_fields(problem)
-        return DecodeWork(config=config, seed=seed, **sizes)
+        return SparseDecodeWork(config=config, seed=seed, **sizes)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.attention.latent.scales import MODEL_SCALE
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, Work
+from mlagen.families.mla_sparse.benchmark.work import SparseDecodeWork, Work
 from mlagen.families.mla_sparse.rows import RowFormat
 
 Array = npt.NDArray[Any]
@@ -35,7 +35,7 @@ class HeldPool(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class SparseCase:
     """`q` [rows, H, d_qk] or [batch, q_len, H, d_qk]; `indices` [rows, topk], or [batch, q_len,
     topk], or [batch, topk] where tokens share lists; `topk_length` int32 [rows] or [batch], where
     lists have lengths: places past them hold -1. `positions`, `first_position`: where keys are
@@ -61,7 +61,7 @@ class Case:
             "q_scale": self.q_scale,
             "topk_length": self.topk_length, "kv_scales": self.pool.scales,
         }  # fmt: skip
-        if not isinstance(self.work, DecodeWork):
+        if not isinstance(self.work, SparseDecodeWork):
             return given
         given |= {"positions": self.positions, "first_position": self.first_position}
         if self.extra_pool is None:

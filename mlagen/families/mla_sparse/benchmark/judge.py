@@ -11,8 +11,8 @@ import numpy as np
 
 from mlagen.attention.latent.order import Order
 from mlagen.bench.accuracy import PEER_LIMIT, outside, relative
-from mlagen.families.mla_sparse.benchmark.case import Array, Case, HeldPool
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork
+from mlagen.families.mla_sparse.benchmark.case import Array, HeldPool, SparseCase
+from mlagen.families.mla_sparse.benchmark.work import SparseDecodeWork
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.inputs import (
@@ -23,11 +23,11 @@ from mlagen.families.mla_sparse.inputs import (
 from mlagen.families.mla_sparse.pool import Pool, empty_pool
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
-from mlagen.family.benchmark import Verdict
+from mlagen.family.benchmark import Judgement
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class JudgedOutputs:
     """Of our call: `max_logits` is None of decode. `splits`: parts of each query's keys."""
 
     out: Any
@@ -65,7 +65,7 @@ class SparseJudge:
     middle, the last and the one with the longest lists) and their first and last heads, on the
     host. `host`: copies a tensor there; `order`: in which the kernel computes."""
 
-    def __init__(self, case: Case, host: Callable[[Any], Array], order: Order) -> None:
+    def __init__(self, case: SparseCase, host: Callable[[Any], Array], order: Order) -> None:
         self.case, self.host, self.order = case, host, order
         work = case.work
         last = work.entries - 1
@@ -83,7 +83,7 @@ class SparseJudge:
             "q_scale": case.q_scale,
             "kv_scales": pool.scales, "topk_length": self._own(case.topk_length),
         }  # fmt: skip
-        if not isinstance(work, DecodeWork):
+        if not isinstance(work, SparseDecodeWork):
             return MlaSparsePrefillInputs(work.config, **given)
         given |= {
             "positions": self._own(case.positions),
@@ -103,7 +103,7 @@ class SparseJudge:
         pool.put(np.arange(len(rows)), *held.stored(rows))
         return pool, np.where(own >= 0, np.searchsorted(rows, own), -1).astype(np.int32)
 
-    def ours(self, output: Outputs) -> Verdict:
+    def ours(self, output: JudgedOutputs) -> Judgement:
         """O, LSE and largest scores, in the splits that they were computed with, within the bounds
         of both oracles; no number of any query row is NaN."""
         own = {name: self._own(tensor) for name, tensor in output.by_name().items()}
@@ -115,7 +115,7 @@ class SparseJudge:
             wrong = f"numbers of {', '.join(nans)} are NaN in query rows that are not compared"
         return replace(relative(self.expected.output, self._whole(own["o"])), wrong=wrong)
 
-    def peer(self, output: Any) -> Verdict:
+    def peer(self, output: Any) -> Judgement:
         """A relative error of O below `PEER_LIMIT`."""
         limit = PEER_LIMIT[self.case.work.config.row_format.element]
         return relative(self.expected.output, self._whole(self._own(output)), limit)

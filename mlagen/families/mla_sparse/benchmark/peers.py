@@ -15,8 +15,8 @@ from mlagen.attention.latent.libraries import (
     VllmFlashAttention,
 )
 from mlagen.attention.latent.order import D_V
-from mlagen.families.mla_sparse.benchmark.case import Case
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork
+from mlagen.families.mla_sparse.benchmark.case import SparseCase
+from mlagen.families.mla_sparse.benchmark.work import SparseDecodeWork
 from mlagen.family.peers import Adapted, Peer, imported, require, version
 
 Call = Callable[[], Any]
@@ -27,7 +27,7 @@ MOST_GATHERED = 1 << 31  # numbers that torch gathers beforehand
 class Fitted:
     """A case's tensors as a library takes them; `how` collects what was changed."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: SparseCase) -> None:
         self.case = case
         self.how: list[str] = []
 
@@ -76,20 +76,20 @@ class Fitted:
         return wide
 
 
-def require_one_cache(case: Case) -> None:
+def require_one_cache(case: SparseCase) -> None:
     """PeerUnfit for a second cache, and for positions."""
     require(case.extra_pool is None, "one cache only")
     require(case.positions is None, "no positions")
 
 
-def require_page_table(case: Case) -> None:
+def require_page_table(case: SparseCase) -> None:
     """PeerUnfit unless lists can be page tables of pages of one row."""
     require_one_cache(case)
     require(case.work.config.d_qk == 576, "rows of 576 numbers only")
     require(not case.work.invalid, "lists without places that name no row")
 
 
-def list_lengths(case: Case) -> Any:
+def list_lengths(case: SparseCase) -> Any:
     """Of `case.lists`, where they are full too."""
     if case.lengths is not None:
         return case.lengths
@@ -103,19 +103,19 @@ class _FlashMlaKernels:
     prefill_heads: tuple[int, ...] = (64, 128)
     decode_heads: tuple[int, ...] = (64, 128)
 
-    def prefill_call(self, q: Any, kv: Any, lists: Any, case: Case) -> Call:
+    def prefill_call(self, q: Any, kv: Any, lists: Any, case: SparseCase) -> Call:
         """A call that returns O [query rows, heads, 512]. `q` [query rows, heads, d_qk], `kv`
         [rows, 1, d_qk], `lists` [query rows, 1, topk]."""
         raise NotImplementedError
 
-    def decode_call(self, q: Any, lists: Any, extra: Any, case: Case) -> Call:
+    def decode_call(self, q: Any, lists: Any, extra: Any, case: SparseCase) -> Call:
         """A call that returns O [batch, q_len, heads, 512]. `lists`, `extra` [batch, q_len,
         topk]."""
         raise NotImplementedError
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         work, fitted = case.work, Fitted(case)
-        if isinstance(work, DecodeWork) and work.config.rows in ROWS_OF_PACKAGE:
+        if isinstance(work, SparseDecodeWork) and work.config.rows in ROWS_OF_PACKAGE:
             require(not work.config.shared_list, "a list for each token only")
             return self._decode(case, fitted)
         require_one_cache(case)
@@ -124,7 +124,7 @@ class _FlashMlaKernels:
         run = self.prefill_call(q, kv, fitted.lists(case.lists, 128)[:, None], case)
         return fitted.call(lambda: case.shaped(run()))
 
-    def _decode(self, case: Case, fitted: Fitted) -> Call:
+    def _decode(self, case: SparseCase, fitted: Fitted) -> Call:
         require(case.positions is None, "no positions")
         q = fitted.q(self.decode_heads)
         extra = None
@@ -139,10 +139,10 @@ def _one_head(pool: Any) -> Any:
     return None if pool is None else pool.cache[:, :, None]
 
 
-class FlashMla(FlashMlaPackage, _FlashMlaKernels):
+class SparseFlashMla(FlashMlaPackage, _FlashMlaKernels):
     """FlashMLA's sparse kernels."""
 
-    def prefill_call(self, q: Any, kv: Any, lists: Any, case: Case) -> Call:
+    def prefill_call(self, q: Any, kv: Any, lists: Any, case: SparseCase) -> Call:
         forward = self.library.flash_mla_sparse_fwd
 
         def call() -> Any:
@@ -150,7 +150,7 @@ class FlashMla(FlashMlaPackage, _FlashMlaKernels):
 
         return call
 
-    def decode_call(self, q: Any, lists: Any, extra: Any, case: Case) -> Call:
+    def decode_call(self, q: Any, lists: Any, extra: Any, case: SparseCase) -> Call:
         meta, _ = self.library.get_mla_metadata()
         decode = self.library.flash_mla_with_kvcache
         cache, extra_cache = _one_head(case.pool), _one_head(case.extra_pool)
@@ -178,12 +178,12 @@ class VllmFlashMla(_FlashMlaKernels):
         self.operators = imported("torch", "pip install torch").ops._flashmla_C
         return version(imported("vllm", hint))
 
-    def prefill_call(self, q: Any, kv: Any, lists: Any, case: Case) -> Call:
+    def prefill_call(self, q: Any, kv: Any, lists: Any, case: SparseCase) -> Call:
         run, rest = _operator(self.operators.sparse_prefill_fwd, 7)
         given = (q, kv, lists, case.scale, D_V, None, case.lengths, *rest)
         return lambda: run(*given)[0]
 
-    def decode_call(self, q: Any, lists: Any, extra: Any, case: Case) -> Call:
+    def decode_call(self, q: Any, lists: Any, extra: Any, case: SparseCase) -> Call:
         run, rest = _operator(self.operators.sparse_decode_fwd, 12)
         first = (q, _one_head(case.pool), lists, case.topk_length, None)
         last = (_one_head(case.extra_pool), extra, None, D_V, case.scale, *rest)
@@ -205,18 +205,18 @@ class VllmFlashMla64(VllmFlashMla):
     name = "flash_mla_vllm_64"
     prefill_heads = (64, 128)
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         config = case.work.config
-        decode = isinstance(case.work, DecodeWork) and config.rows in ROWS_OF_PACKAGE
+        decode = isinstance(case.work, SparseDecodeWork) and config.rows in ROWS_OF_PACKAGE
         fewer = config.num_heads <= VllmFlashMla.prefill_heads[2]
         require(fewer and not decode, "flash_mla_vllm does the same here")
         return super().prepare(case)
 
 
-class VllmFlashAttention3(VllmFlashAttention):
+class SparseFlashAttention3(VllmFlashAttention):
     """vLLM's FlashAttention-3 with pages of one row: lists are its page table."""
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         require_page_table(case)
@@ -231,10 +231,10 @@ class VllmFlashAttention3(VllmFlashAttention):
         return fitted.call(lambda: case.shaped(run()))
 
 
-class FlashInfer(FlashInferPackage):
+class SparseFlashInfer(FlashInferPackage):
     """FlashInfer's paged MLA with pages of one row."""
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         import torch
 
         require_page_table(case)
@@ -267,7 +267,7 @@ class TileLang:
         self.example = imported("sparse_mla_fwd_pipelined", hint)
         return found
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         require_page_table(case)
         require(case.work.full, "full lists only")
         require(case.work.topk % 128 == 0, "lists of multiples of 128 only")
@@ -283,7 +283,7 @@ class TileLang:
         return fitted.call(lambda: case.shaped(kernel(q, kv, lists, start)[0][0]))
 
 
-class TorchSdpa:
+class SparseTorchSdpa:
     """torch's scaled_dot_product_attention. Rows are gathered beforehand, and that is not timed."""
 
     name = "torch_sdpa"
@@ -293,7 +293,7 @@ class TorchSdpa:
         self.torch = imported("torch", "pip install torch")
         return version(self.torch)
 
-    def prepare(self, case: Case) -> Call:
+    def prepare(self, case: SparseCase) -> Call:
         work, fitted = case.work, Fitted(case)
         require_one_cache(case)
         require(work.full, "full lists only")
@@ -309,6 +309,12 @@ class TorchSdpa:
 
 # In the order of a report.
 _ALL = (
-    FlashMla, VllmFlashMla, VllmFlashMla64, VllmFlashAttention3, FlashInfer, TileLang, TorchSdpa
-)  # fmt: skip
+    SparseFlashMla,
+    VllmFlashMla,
+    VllmFlashMla64,
+    SparseFlashAttention3,
+    SparseFlashInfer,
+    TileLang,
+    SparseTorchSdpa,
+)
 PEERS: dict[str, Callable[[], Peer]] = {peer.name: peer for peer in _ALL}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlagen.families.mla_sparse.benchmark.case import Case
+from mlagen.families.mla_sparse.benchmark.case import SparseCase
 from mlagen.families.mla_sparse.benchmark.torch_pool import Drawer
-from mlagen.families.mla_sparse.benchmark.work import DecodeWork, PrefillWork, Work
+from mlagen.families.mla_sparse.benchmark.work import PrefillWork, SparseDecodeWork, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,19 +17,19 @@ class CaseMaker:
     work: Work
     draw: Drawer
 
-    def case(self) -> Case:
+    def case(self) -> SparseCase:
         """All of them."""
         work = self.work
-        return self._decode(work) if isinstance(work, DecodeWork) else self._prefill(work)
+        return self._decode(work) if isinstance(work, SparseDecodeWork) else self._prefill(work)
 
-    def _prefill(self, work: PrefillWork) -> Case:
+    def _prefill(self, work: PrefillWork) -> SparseCase:
         config, draw = work.config, self.draw
         q, q_scale = draw.queries(config.dtype, work.rows, config.num_heads, config.d_qk)
         pool = draw.pool(config.row_format, config.d_qk, 1, work.keys)
         places = self._places(work.keys, work.topk)
-        return Case(work, q, pool, self._listed(places), self._lengths(), q_scale=q_scale)
+        return SparseCase(work, q, pool, self._listed(places), self._lengths(), q_scale=q_scale)
 
-    def _decode(self, work: DecodeWork) -> Case:
+    def _decode(self, work: SparseDecodeWork) -> SparseCase:
         config, draw = work.config, self.draw
         shape = work.batch, config.q_len, config.num_heads, config.d_qk
         q, q_scale = draw.queries(config.dtype, *shape)
@@ -44,7 +44,7 @@ class CaseMaker:
             extra, table = self._paged(work, work.extra_keys)
             rows = self._rows(work, table, self._places(work.extra_keys, work.extra_topk))
             more |= {"extra_pool": extra, "extra_indices": self._listed(rows, cut=False)}
-        return Case(work, q, pool, indices, self._lengths(), q_scale=q_scale, **more)
+        return SparseCase(work, q, pool, indices, self._lengths(), q_scale=q_scale, **more)
 
     def _lengths(self) -> Any:
         if self.work.least is None:
@@ -55,7 +55,7 @@ class CaseMaker:
     def _places(self, keys: int, topk: int) -> Any:
         return self.draw.places(self.work.lists, keys, topk, ascending=bool(self.work.sorted))
 
-    def _paged(self, work: DecodeWork, keys: int) -> tuple[Any, Any]:
+    def _paged(self, work: SparseDecodeWork, keys: int) -> tuple[Any, Any]:
         """A pool with room for all sequences, and their pages [batch, pages] in it, anywhere."""
         draw, config = self.draw, work.config
         columns = -(-keys // work.page_size)
@@ -64,7 +64,7 @@ class CaseMaker:
         order = draw.torch.randperm(count, device=draw.made.device, generator=draw.made)
         return pool, order.view(work.batch, columns)
 
-    def _rows(self, work: DecodeWork, table: Any, places: Any) -> Any:
+    def _rows(self, work: SparseDecodeWork, table: Any, places: Any) -> Any:
         """The rows of a pool that lie at these places [lists, topk] of their sequences."""
         pages = table.repeat_interleave(work.lists // work.batch, dim=0)
         size = work.page_size
@@ -83,6 +83,6 @@ class CaseMaker:
 
     def _shaped(self, lists: Any) -> Any:
         work = self.work
-        if isinstance(work, DecodeWork):
+        if isinstance(work, SparseDecodeWork):
             return lists.view(work.batch, *work.config.lists, -1)
         return lists

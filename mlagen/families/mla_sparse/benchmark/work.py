@@ -205,7 +205,7 @@ class PrefillWork(SparseWork):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodeWork(SparseWork):
+class SparseDecodeWork(SparseWork):
     """`batch` sequences that have `keys` rows each, in pages of `page_size` rows that lie anywhere;
     with a second cache, `extra_keys` and `extra_topk` of it, full lists but for `invalid` places.
 
@@ -282,4 +282,4 @@ class DecodeWork(SparseWork):
         return self._text(f"b={self.batch} s_q={c.q_len}", *more)
 
 
-Work = PrefillWork | DecodeWork
+Work = PrefillWork | SparseDecodeWork
