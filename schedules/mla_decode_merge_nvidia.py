@@ -1,9 +1,19 @@
 """Merges the parts of split MLA decode work on NVIDIA's GPUs. A block has sixteen warps; each has
 half a row of the output or a share of its splits.
 
-A tile is four splits a warp: their loads are in flight together, those of the first tile
-while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
-It may be launched before the decode kernel has ended, which it waits for. No wait is by hand.
+| merge, tile i: four splits a warp           |
+|---------------------------------------------|
+| O += exp2(LSE - L) O of the splits of i     |
+| LSE and O of the splits of i + 1, in flight |
+
+| memory    | what lies there                                                                  |
+|-----------|----------------------------------------------------------------------------------|
+| SMEM      | 16384 of 232448 bytes: half a row of fp32 a warp, for warps that share a line    |
+| registers | a thread: merge 64; of them O 8, of the splits in flight O 32 and LSE 4          |
+
+Loads of a tile are in flight together, those of the first one while the LSE of all splits is found.
+Warps add up in order, so the bits do not depend on the run. It may be launched before the decode
+kernel has ended, which it waits for. No wait is by hand.
 """
 
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS

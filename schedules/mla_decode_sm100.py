@@ -11,10 +11,12 @@ The table is `schedules/tables/tensor_memory.py`. The default's, of a bf16 cache
 | of tile i+1                | O += P(i-1) V(i-1)       | mask, maxima, P(i) in registers  |
 | K(i) to SMEM by TMA        | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-| memory | what lies there                                                                      |
-|--------|--------------------------------------------------------------------------------------|
-| SMEM   | Q 64 x 576; K 64 x 576, two slots; P 64 x 64: tiles of 64 columns, 128 bytes wide    |
-| TMEM   | O 256 columns; S 32; of Q seven tiles of 32 columns, copied once                     |
+| memory    | what lies there                                                                   |
+|-----------|-----------------------------------------------------------------------------------|
+| SMEM      | 230496 of 232448 bytes: Q 64 x 576; K 64 x 576, two slots; P 64 x 64: tiles of 64 |
+|           | columns, 128 bytes wide                                                           |
+| TMEM      | 512 of 512 columns: O 256; S 32; of Q seven tiles of 32, copied once              |
+| registers | a thread: the launch's share for all roles; of softmax S 32, P 16, O 32 at once   |
 
 One thread multiplies, one warp feeds; rows of e4m3 are converted by two warpgroups, of a pair one
 for K and one for V. With `persistent` a block takes one item after another.

@@ -4,6 +4,22 @@ sequence (heads, or heads of several new tokens) and all of its keys or one spli
 `VARIANTS` has the forms, the usual one of a problem first. Swap-AB: keys are the rows of products,
 query rows their columns, of which a block pays for as many as it has. Seesaw: two warpgroups take
 turns at tiles, each with half of the output's columns.
+
+The tables are `schedules/tables/swap_ab.py`, `seesaw.py` and `seesaw_qkv_fp8.py`. That of more than
+32 query rows over bf16, seesaw's:
+
+| left, tiles i and i + 1           | right, tiles i + 1 and i                           |
+|-----------------------------------|----------------------------------------------------|
+| softmax(i); O += P(i) V(i)        | softmax(i+1), after the left one's maximum         |
+| P(i) to SMEM; O += P(i+1) V(i+1)  | P(i+1) to SMEM; O += P(i+1) V(i+1), then P(i) V(i) |
+| columns 0..255 of i+2, i+3 by TMA | columns 256..575 of i+3, i+2 by TMA                |
+| S(i+2) = Q K(i+2)                 | S(i+3) = Q K(i+3)                                  |
+
+| memory    | what lies there                                                               |
+|-----------|-------------------------------------------------------------------------------|
+| SMEM      | 231424 of 232448 bytes: Q 64 x 576; K 64 x 576, two slots: tiles of 64        |
+|           | columns, 128 bytes wide; P 64 x 64 each way, one over the end of Q; M, l      |
+| registers | a thread: left 256, right 256; of them O 128, S 32, P 16, the end of Q 32     |
 """
 
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
@@ -20,6 +36,17 @@ from mlagen.families.mla_decode.sm_90a.paged import Paged
 from mlagen.schedules.tables.seesaw import seesaw
 from mlagen.schedules.tables.seesaw_qkv_fp8 import seesaw_qkv_fp8
 from mlagen.schedules.tables.swap_ab import swap_ab, swap_ab_split_roles
+
+
+def ptxas_13_0(k, refill):
+    """What ptxas 13.0 spills otherwise over an e4m3 cache, as four warpgroups start with 128
+    registers a thread: how many of them may convert; by that, registers of left, right, feeder."""
+    many = k.rope_aware and (k.dtype != "bf16" or (k.window > 0 and k.q_len > 1))
+    two = refill == "early" and k.page_size % 64 == 0 and not many
+    single = k.page_size == 1 and not k.rope_aware
+    return (2, 1) if two else (1,), {
+        1: (232, 224, 48) if single else (232, 232, 40), 2: (224, 224, 32)
+    }  # fmt: skip
 
 
 def seesaw_knobs(k, s):
@@ -39,18 +66,12 @@ def seesaw_knobs(k, s):
                      comment="passes ahead that tiles are prefetched to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 evicts the cache's rows")  # fmt: skip
-    feeders, registers = 0, (256, 256, 0)
+    feeders, registers = 0, {0: (256, 256, 0)}
     if converted:
-        # Four warpgroups start with 128 registers a thread, in which ptxas would spill these.
-        tight = k.rope_aware and (k.dtype != "bf16" or (k.window > 0 and k.q_len > 1))
-        roomy = refill == "early" and k.page_size % 64 == 0 and not tight
-        feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
-                           comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
-        # What ptxas makes do with.
-        single = k.page_size == 1 and not k.rope_aware
-        one = (232, 224, 48) if single else (232, 232, 40)
-        registers = (224, 224, 32) if feeders == 2 else one
-    return SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders), registers
+        counts, registers = ptxas_13_0(k, refill)
+        feeders = s.choice("feeders", *counts, comment="warpgroups that convert e4m3 to bf16")
+    knobs = SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
+    return knobs, registers[feeders]
 
 
 def facts(k, order, cost, **more):

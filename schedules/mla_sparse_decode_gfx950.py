@@ -2,7 +2,20 @@
 
 A workgroup has up to 64 heads of a token, 16 a wave, or up to 128, 32 a wave, and a part of its
 keys: those of a first cache, then those of a second one. The tables are those of MLA decode, serial
-with 16 heads a wave and overlapped with 32; rows of e4m3 become bf16 on their way to LDS.
+with 16 heads a wave and overlapped with 32; rows of e4m3 become bf16 on their way to LDS. With 16
+heads a wave and bf16 rows it is that of `tables/latent_serial.py`:
+
+| cluster | matrix | vector / transcendental      | memory                                     |
+|---------|--------|------------------------------|--------------------------------------------|
+| tile    |        |                              | list of i + ahead + 2; of i + 2, for the   |
+|         |        |                              | mask; DMA of the rows of i + ahead         |
+|         | QK(i)  |                              | K(i), fragment by fragment                 |
+|         |        | mask(i), maximum, rescale O, | first fragments of V(i)                    |
+|         |        | exp2, sum, P(i)              |                                            |
+|         | PV(i)  |                              | the rest of V(i)                           |
+
+LDS has 147456 of 163840 bytes: four tiles of 32 keys x 1152 bytes, the DMA three ahead. Of 256
+vector registers a lane O has 128, Q 72, K and V 24 in turn, S 8.
 """
 
 from dataclasses import replace

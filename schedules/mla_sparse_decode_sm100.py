@@ -10,10 +10,12 @@ a second one; with more heads two blocks are a CTA pair. The table is
 | by cp.async               | O += P(i-1) V(i-1)       | mask, maxima; list of tile i+1   |
 | the list of tile i+1      | give P and K of i-1 back | O *= alpha in TMEM; P(i) to SMEM |
 
-| memory | what lies there                                                                      |
-|--------|--------------------------------------------------------------------------------------|
-| SMEM   | Q 64 x 576; K 64 x 576, two slots; P 64 x 64: tiles of 64 columns, 128 bytes wide    |
-| TMEM   | O 256 columns; S 32; of Q seven tiles of 32 columns, copied once                     |
+| memory    | what lies there                                                                   |
+|-----------|-----------------------------------------------------------------------------------|
+| SMEM      | 230496 of 232448 bytes: Q 64 x 576; K 64 x 576, two slots; P 64 x 64: tiles of 64 |
+|           | columns, 128 bytes wide                                                           |
+| TMEM      | 512 of 512 columns: O 256; S 32; of Q seven tiles of 32, copied once              |
+| registers | a thread: the launch's share for all roles; of softmax S 32, P 16, O 32 at once   |
 
 One thread multiplies, a warpgroup feeds; rows of e4m3 are converted by two, of a pair one for K and
 one for V.

@@ -2,7 +2,21 @@
 
 A block has a token's heads, or 64 of them, and a split of its keys: those of a first cache, then
 those of a second one. Up to 32 heads take swap-AB: keys are the rows of products, heads their
-columns. More take the table `seesaw`.
+columns. More take seesaw. The tables are `schedules/tables/swap_ab_gathered.py`,
+`swap_ab_k_in_registers.py` and `seesaw.py`. The last one's, of bf16 rows:
+
+| left, tiles i and i + 1          | right, tiles i + 1 and i        | feeder, tiles i and i + 1  |
+|----------------------------------|---------------------------------|----------------------------|
+| softmax(i); O += P(i) V(i)       | softmax(i+1); P(i+1) to SMEM    | rows of i+2, i+3: cp.async |
+| P(i) to SMEM; O += P(i+1) V(i+1) | O += P(i+1) V(i+1), P(i) V(i)   | as tiles of K become free  |
+| give columns 0..255 of K back    | give columns 256..575 of K back | what lists say of i+4, i+5 |
+| S(i+2) = Q K(i+2)                | S(i+3) = Q K(i+3)               |                            |
+
+| memory    | what lies there                                                               |
+|-----------|-------------------------------------------------------------------------------|
+| SMEM      | 231424 of 232448 bytes: Q 64 x 576; K 64 x 576, two slots: tiles of 64        |
+|           | columns, 128 bytes wide; P 64 x 64 each way, one over the end of Q; M, l      |
+| registers | a thread: left 232, right 224, feeder 48; of left O 128, S 32, P 16, Q 16     |
 """
 
 from functools import partial
@@ -59,9 +73,10 @@ def seesaw_knobs(k, s, persistent=False, grained=False, narrow=False, apart=Fals
     return knobs, (224, 208, 72) if stored else registers
 
 
-def by_queries(k, s, grained=False):
+def ptxas_13_0(k):
     """What ptxas 13.0 spills otherwise: with scales in the rows wider column blocks, or narrower
-    ones; for CTA clusters whole tiles; for single blocks column blocks fetched two at a time."""
+    ones; for CTA clusters whole tiles; for single blocks column blocks fetched two at a time. So
+    whether these are `narrow`, and fetched `apart`."""
     stored = row_form(k)
     in_rows, paged, long = k.rows in ("v32", "model1"), k.rows == "model1", k.q_len > 2
     both = k.extra and k.causal
@@ -70,8 +85,11 @@ def by_queries(k, s, grained=False):
         narrow = (both and (in_rows or k.rows == "rope_aware")) or (k.causal and fine)
     else:
         narrow = (in_rows and both and long) or (paged and long and not (k.extra or k.causal))
-    apart = paged and not k.causal and (k.extra or long)
-    knobs = partial(seesaw_knobs, grained=grained, narrow=narrow, apart=apart)
+    return {"narrow": narrow, "apart": paged and not k.causal and (k.extra or long)}
+
+
+def by_queries(k, s, grained=False):
+    knobs = partial(seesaw_knobs, grained=grained, **ptxas_13_0(k))
     seesaw(k, s, knobs, decode_by_queries)
 
 
