@@ -17,7 +17,9 @@ _SHAPE = re.compile(r"m\d+n\d+k\d+$")
 # PTX ISA 9.0, wgmma.mma_async: m64, n a multiple of 8 up to 256, k up to 512 (1-bit, sparse).
 _SHAPES = re.compile(r"m64n(\d{1,2}|1\d\d|2[0-4]\d|25[0-6])k\d{1,3}$")
 _LARGEST = 1 << 64  # numbers are of 64 bits at most
-_MODIFIED = frozenset(("mbarrier", "wgmma", "cp", "setp", "fence"))  # meaningless without one
+# Meaningless without a modifier.
+_MODIFIED = frozenset(("mbarrier", "wgmma", "cp", "setp", "fence", "tcgen05"))
+_UNFIT = "operands that this instruction does not take"
 _LEAST = {"setp": 3, "mov": 2, "ld": 2, "selp": 4, "shfl": 4, "vote": 3, "elect": 2, "bra": 1}
 
 _Form = tuple[type[Any] | tuple[type[Any], ...], ...]
@@ -68,11 +70,11 @@ def _why(instruction: Instruction) -> str:
         bad = not isinstance(given[0], (str, Vector))
         if bad and kind is not Kind.OPAQUE:
             return "the result is no register"
-    special = _SPECIAL.get(kind)
+    special = _tensor_memory if name == "tcgen05" else _SPECIAL.get(kind)
     if special:
         return special(instruction)
     form = _FORMS.get(kind, ())
-    return "" if _fits(given, form) else "operands that this instruction does not take"
+    return "" if _fits(given, form) else _UNFIT
 
 
 def _fits(given: tuple[Operand, ...], form: _Form) -> bool:
@@ -138,6 +140,25 @@ def _wgmma(instruction: Instruction) -> str:
     return "" if _fits(instruction.operands, _FORMS[Kind.WGMMA]) else "operands of a wgmma"
 
 
+def _opaque(instruction: Instruction) -> str:
+    """Copies, loads and stores between the blocks of a cluster are followed."""
+    name, parts = instruction.name, instruction.parts
+    if name == "cp" and "bulk" in parts:
+        return _bulk_load(instruction)
+    form: _Form = ()
+    if name == "ld":
+        form = (_ANY, Memory)
+    elif name == "st":
+        form = (Memory, _ANY, Memory) if "async" in parts else (Memory, _ANY)
+    return "" if _fits(instruction.operands, form) else _UNFIT
+
+
+def _tensor_memory(instruction: Instruction) -> str:
+    """Columns are taken and freed by address and number."""
+    few = instruction.parts[1] in ("alloc", "dealloc") and len(instruction.operands) < 2
+    return "tensor memory is taken and freed by address and columns" if few else ""
+
+
 def _branch(instruction: Instruction) -> str:
     return "" if instruction.target >= 0 else "a branch to nowhere"
 
@@ -151,4 +172,5 @@ _SPECIAL: dict[Kind, Callable[[Instruction], str]] = {
     Kind.ASYNC_COPY: _async_copy,
     Kind.WGMMA: _wgmma,
     Kind.BRANCH: _branch,
+    Kind.OPAQUE: _opaque,
 }

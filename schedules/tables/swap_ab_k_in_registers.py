@@ -85,7 +85,7 @@ def swap_ab_k_in_registers(k, s, decode, sums=False):
     output = Output(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
     # Where scales lie elsewhere than rows it takes places of rows to load them.
     late = stored.scales != "none" and stored.scales_at is None
-    s.plain = k_in_registers_order(rows, fetching, products, early=late)
+    s.plain = k_in_registers_order(rows, fetching, products)
 
     with prologue(math):
         rows.setup()

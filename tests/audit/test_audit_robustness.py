@@ -79,6 +79,20 @@ def test_operands_lost(seed):
             "line 4: operands that this instruction does not take",
         ),
         (
+            ".version 8.0\n.target sm_90a\n.entry k() {\n cp.async.bulk.shared::cluster."
+            "shared::cta.mbarrier::complete_tx::bytes [%a], [%b], [%c];\n}",
+            "line 4: a bulk copy names target, source, mbarrier",
+        ),
+        (
+            ".version 8.0\n.target sm_90a\n.entry k() {\n st.async.shared::cluster.b32 [%a], 1;\n}",
+            "line 4: operands that this instruction does not take",
+        ),
+        (".version 8.6\n.target sm_100a\n.entry k() {\n tcgen05;\n}", "line 4: tcgen05 without"),
+        (
+            ".version 8.6\n.target sm_100a\n.entry k() {\n tcgen05.alloc.b32 [%a];\n}",
+            "line 4: tensor memory is taken and freed by address and columns",
+        ),
+        (
             f".version 8.0\n.target sm_90a\n.entry k() {{\n mov.u64 %a, {1 << 70};\n}}",
             "line 4: a number of more than 64 bits",
         ),
@@ -87,6 +101,21 @@ def test_operands_lost(seed):
 def test_errors_name_the_line(text, told):
     with pytest.raises(MlagenError, match=told.replace("{", r"\{").replace(".", r"\.")):
         audit_ptx(text)
+
+
+@pytest.mark.parametrize("how", ["most.pred", "ballot.b32"])
+@pytest.mark.parametrize("guard", ["%p1", "!%p1"])
+def test_a_predicate_that_holds_no_truth_value_parts_threads_once(how, guard):
+    """A vote of no known kind, or one of bits, into a predicate: every group has threads."""
+    body = f"""
+    setp.lt.u32 %p0, %t, 7;
+    vote.sync.{how} %p1, %p0, -1;
+    @{guard} bra L;
+    bar.sync 1;
+L:
+    bar.sync 0;
+"""
+    assert audit_ptx(kernel(body)).entries
 
 
 def test_a_kernel_that_never_ends_is_told():

@@ -30,12 +30,13 @@ import fuzz_cases
 import ptx_fuzz_cases
 
 SHARE = {  # of all cases
-    "noise": 0.2,
-    "truncated": 0.2,
+    "noise": 0.15,
+    "truncated": 0.15,
     "flipped": 0.15,
     "text noise": 0.2,
     "pieces": 0.15,
     "words": 0.1,
+    "manifests": 0.1,
 }
 PTX_SHARE = {
     "ptx pieces": 0.3,

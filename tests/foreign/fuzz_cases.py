@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import importlib.util
 import os
 import random
 import struct
@@ -18,11 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from damaged_artifacts import damaged, read
 from gfx950_assembler import assemble
 from guards import guarded
 from llvm_corpus import FILES, build
 from test_decode import CORPUS, _bytes_of
 
+from mlagen.artifact import Artifact
+from mlagen.audit.gfx950 import audit_code_object
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.decode import decode_at
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
@@ -31,6 +32,7 @@ from mlagen.errors import BinaryError, MlagenError, UnsupportedError
 from mlagen.inspect.gfx950 import inspect_gfx950
 
 MOST_INSTRUCTIONS = 2000  # wave-instructions of an emulated case
+_STEPS = 20_000  # of an audit
 _PROLOGUE = (
     "s_load_dwordx2 s[2:3], s[0:1], 0x0",
     "s_load_dwordx4 s[8:11], s[0:1], 0x8",
@@ -227,26 +229,22 @@ def words(source: random.Random) -> CodeObject:
     return _kernel_of(_stream(source, word, source.randint(1, 6)), source)
 
 
-CLASSES: dict[str, Callable[[random.Random], bytes | CodeObject]] = {
+Damaged = tuple[Artifact, bytes]
+CLASSES: dict[str, Callable[[random.Random], bytes | CodeObject | Damaged]] = {
     "noise": noise,
     "truncated": truncated,
     "flipped": flipped,
     "text noise": text_noise,
     "pieces": pieces,
     "words": words,
+    "manifests": damaged,
 }
 
 
-def make(name: str, seed: int, number: int) -> tuple[bytes | CodeObject, random.Random]:
+def make(name: str, seed: int, number: int) -> tuple[bytes | CodeObject | Damaged, random.Random]:
     """Case `number` of a class, and the source of randomness for its launch."""
     source = random.Random(f"{name}/{seed}/{number}")
     return CLASSES[name](source), source
-
-
-def _audit(code: CodeObject, data: bytes | None) -> None:
-    if data is None or importlib.util.find_spec("mlagen.audit.gfx950.check") is None:
-        return
-    importlib.import_module("mlagen.audit.gfx950.check").audit_code_object(data)
 
 
 def _launch(code: CodeObject, kernel: str, source: random.Random) -> str:
@@ -281,11 +279,14 @@ def _launch(code: CodeObject, kernel: str, source: random.Random) -> str:
     return "findings" if result.findings else "clean"
 
 
-def judge(case: bytes | CodeObject, source: random.Random) -> str:
+def judge(case: bytes | CodeObject | Damaged, source: random.Random) -> str:
     """Take a case through every reader: what came of it. Only an MlagenError may be raised."""
     step = "read"
     try:
-        data = case if isinstance(case, bytes) else None
+        if isinstance(case, tuple):
+            for doing in read(case):
+                step = doing
+            return "audited"
         code = load_code_object(case) if isinstance(case, bytes) else case
         step = "decode"
         kernel = source.choice(sorted(code.kernels))
@@ -296,7 +297,7 @@ def judge(case: bytes | CodeObject, source: random.Random) -> str:
             step = "inspect"
             inspect_gfx950(Path("case.co"), code, code.kernels[kernel], None)
             step = "audit"
-            _audit(code, data)
+            audit_code_object(code, kernel=kernel, limit=_STEPS)
         step = "emulate"
         return f"emulated, {_launch(code, kernel, source)}"
     except MlagenError as why:

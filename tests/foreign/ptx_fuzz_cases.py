@@ -24,6 +24,7 @@ from ptx_fuzz_kernels import FRAME, KERNELS, LAUNCH, LAUNCHED, TENSOR_FRAME
 from ptx_fuzz_text import EXTREMES, changed, noisy, rearranged, statement, tensor
 from ptx_guards import guarded
 
+from mlagen.audit.ptx import audit_ptx
 from mlagen.emulator import Argument, Buffer, Launch, Settings, TensorMap, emulate
 from mlagen.emulator.launching import read_launch_file, run_launch
 from mlagen.emulator.ptx.program import translate
@@ -33,6 +34,7 @@ from mlagen.ptx import Module, Parameter, read_ptx
 
 MOST_INSTRUCTIONS = 600  # of a cluster
 _MOST_CLUSTERS = 40  # of a launch
+_SECONDS = 2.0  # of CPU time of an audit
 _DIMENSIONS = {"m1": (256,), "m2": (64, 24), "m3": (32, 8, 6), "m4": (32, 4, 4, 3),
                "m5": (32, 4, 3, 3, 2)}  # fmt: skip
 _BOXES = {"m1": (64,), "m2": (64, 4), "m3": (16, 4, 2), "m4": (16, 2, 2, 2), "m5": (16, 2, 2, 1, 2)}
@@ -348,6 +350,9 @@ def judge(case: Case, source: random.Random) -> str:
                 with guarded(source.random() < 0.7):
                     ran = run_launch(module, launch, settings, progress=_few)
                 return f"emulated, {'findings' if ran.result.findings else 'clean'}"
+            if source.random() < 0.25:
+                step = "audit"
+                audit_ptx(case.text, seconds=_SECONDS)
             step = "emulate"
             asked = _launch(module, source)
             if source.random() < 0.3:

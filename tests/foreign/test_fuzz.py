@@ -13,7 +13,7 @@ from mlagen.emulator import Argument, Launch, emulate
 from mlagen.emulator.gfx950 import layout as y
 
 CASES = {"noise": 300, "truncated": 100, "flipped": 100, "text noise": 100, "pieces": 150}
-CASES["words"] = 150
+CASES |= {"words": 150, "manifests": 150}
 
 
 @pytest.mark.parametrize("name", SHARE)

@@ -46,6 +46,8 @@ FIXED = (
     "rows",
     "variant",
     "ctas",
+    "rescale_threshold",
+    "rows_by",
 )
 EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
@@ -108,7 +110,7 @@ def prepare(case: Case, folder: Path) -> Prepared:
     if case.name in _prepared:
         return _prepared[case.name]
     base = survey(case, folder)
-    function = _function(case, folder, base.source)
+    function = _function(case, base.folder, base.source)
     made = _built(case, function, dict(case.knobs))
     if case.target == "gfx950":
         trials: list[Any] = emulated.trials(case, made)
@@ -271,7 +273,7 @@ def attempt(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     doing("build")
     started = _seconds()
     try:
-        function = _function(case, folder, change.text)
+        function = _function(case, prepared.base.folder, change.text)
         digest = prepared.digest if seed >= 0 else ""
         made = _built(case, function, dict(change.knobs), digest)
     except _Unchanged:

@@ -18,6 +18,7 @@ from fuzzed import named
 from mlagen.errors import MlagenError
 
 FEW = "mla_decode_sm90 few rows"
+FEW_E4M3, FEW_FP8 = f"{FEW} e4m3", f"{FEW} fp8"
 # (case, fields that are changed, what is written, what instead, what the error says)
 LESS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("mla_decode_gfx950 rope-aware", {}, ", extra=storage.scale_bytes", "",
@@ -90,6 +91,47 @@ def test_less_is_refused_by_its_line(
     place = re.match(r"[\w.-]+/(\w+\.py):(\d+): ", str(caught.value))
     assert place is not None and place[1] == case.path.name
     assert abs(int(place[2]) - line) <= 2  # of a ring that several lines declare, the first
+
+
+# (case, what is written, what instead, what the error says): what a table tells its parts.
+TOLD: list[tuple[str, str, str, str]] = [
+    (FEW, "rows_in_eights(k)", "rows_in_eights(k) // 2",
+     "products have 8 query rows, a block 16"),
+    (FEW, "128 // k.product_bytes", "128 // k.product_bytes - 1",
+     "tiles of queries of 63 columns, 2 bytes each"),
+    (FEW, "AsStored(kernel, pages, width,", "AsStored(kernel, pages, 2 * width,",
+     "tiles of keys of 128 columns, 2 bytes each"),
+    (FEW, "k.dequantized", "k.dequantized - 8",
+     "role 'feeder' makes bf16 of e4m3 rows; rows are bf16"),
+    (FEW_FP8, "k.dequantized", "not k.dequantized",
+     "role 'feeder' makes bf16 of e4m3 rows; rows are fp8_e4m3, products of fp8"),
+    (FEW_E4M3, "k.dequantized", "not k.dequantized",
+     "tiles of keys of 64 columns, 1 bytes each"),
+    ("mla_sparse_prefill_sm90 grained", "query_rows(k, stored)", "query_rows(k, stored) // 2",
+     "products have 16 query rows, a block 20"),
+    ("mla_decode_sm90 few single rows", "pages = paged(kernel, producer, ahead)",
+     "pages = paged(kernel, producer, ahead + 2)", "ahead=2 with page_size=1"),
+    ("mla_decode_sm90 rows", "d = operations(k, s, left, right, feeder, knobs)",
+     "d = operations(k, s, left, right, feeder, type(knobs)(2, 2, knobs.refill, 1))",
+     "ahead=1 with page_size=1"),
+    ("mla_decode_sm90 fp8", "d.load_values(i + 1, left)", "d.load_values(i + 1, right)",
+     "load_values(i+1) is for role right, not for left"),
+    ("mla_decode_sm90 fp8", "d.rescale(i, d.left, left)", "d.rescale(i, d.left, right)",
+     "is for role right, not for left"),
+    ("mla_sparse_decode_sm90 held in parts",
+     "late = stored.scales != 'none' and stored.scales_at is None", "late = False",
+     "takes %place0 (rows of the next tile that this thread fetches) of look_ahead(i+1)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "old", "new", "says"), TOLD)
+def test_parts_refuse_what_does_not_fit(
+    name: str, old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    function, case, _ = edited(name, {}, old, new, tmp_path)
+    with pytest.raises(MlagenError) as caught:
+        judge._built(case, function, dict(case.knobs))
+    assert says in str(caught.value) and f"{case.path.name}:" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mlagen.audit.ptx import operands
@@ -57,21 +59,24 @@ def _shuffled(state: State, agent: Agent, instruction: Instruction) -> Value:
     return UNKNOWN
 
 
+_VOTES: dict[str, Callable[[Lanes, Lanes], int]] = {
+    "all": lambda votes, lanes: int(votes.all()),
+    "any": lambda votes, lanes: int(votes.any()),
+    "uni": lambda votes, lanes: int((votes == votes[0]).all()),
+    "ballot": lambda votes, lanes: int((1 << lanes[votes != 0]).sum()),
+}
+
+
 def _voted(state: State, agent: Agent, instruction: Instruction) -> Value:
-    how = next((p for p in ("all", "any", "uni", "ballot") if p in instruction.parts), "")
+    how = next((part for part in _VOTES if part in instruction.parts), "")
     source = operands.value(state, agent, instruction.operands[1])
     if not is_number(source):
         return source if how in ("all", "any") else UNKNOWN
+    if not how:
+        return UNKNOWN
     every = np.broadcast_to(np.asarray(source), agent.threads.shape)
     found = np.zeros(len(agent.threads), np.int64)
     for warp in agent.warps:
         mine = agent.threads // LANES == warp
-        votes = every[mine]
-        found[mine] = {
-            "all": lambda v: int(v.all()),
-            "any": lambda v: int(v.any()),
-            "uni": lambda v: int((v == v[0]).all()),
-        }.get(how, lambda v, lanes=agent.threads[mine] % LANES: int((1 << lanes[v != 0]).sum()))(
-            votes
-        )
+        found[mine] = _VOTES[how](every[mine], agent.threads[mine] % LANES)
     return plain(found)

@@ -62,7 +62,7 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
         if not is_number(guard):
             values = [UNKNOWN] * len(results)
         else:
-            lanes = plain(1 - guard if instruction.guard.negated else guard)  # type: ignore[assignment,operator]
+            lanes = operands.holds(guard, negated=instruction.guard.negated)
     if isinstance(lanes, int) and not lanes:
         return
     # A size and a lane's number in one predicate: lanes that part keep the decision.
@@ -90,7 +90,8 @@ def _data(state: State, agent: Agent, instruction: Instruction, count: int) -> l
     if instruction.guard:
         guard = operands.value(state, agent, instruction.guard.register)
         if isinstance(guard, np.ndarray):
-            active = int((guard != instruction.guard.negated).sum())
+            held = operands.holds(guard, negated=instruction.guard.negated)
+            active = int(np.broadcast_to(held, guard.shape).sum())
     if active != 1:
         return [UNKNOWN] * count
     state.data += 1
@@ -240,16 +241,14 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         taken = operands.guess(state, agent, instruction)
         agent.pc = instruction.target if taken else instruction.index + 1
         return
-    if instruction.guard.negated:
-        value = 1 - value  # type: ignore[operator]
-    value = plain(value)
-    if isinstance(value, np.ndarray):
-        yes, no = split(state, agent, value != 0)
+    goes = operands.holds(value, negated=instruction.guard.negated)
+    if isinstance(goes, np.ndarray):
+        yes, no = split(state, agent, goes != 0)
         yes.pc, no.pc = instruction.target, instruction.index + 1
         return
     if isinstance(asked, (Compare, Logic)) and not state.path.empty:
-        state.path.empty = _empties(state, instruction, asked, bool(value))
-    agent.pc = instruction.target if value else instruction.index + 1
+        state.path.empty = _empties(state, instruction, asked, bool(goes))
+    agent.pc = instruction.target if goes else instruction.index + 1
 
 
 def table(state: State, agent: Agent, instruction: Instruction) -> None:

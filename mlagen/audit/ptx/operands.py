@@ -173,10 +173,14 @@ def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
         if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
             return 1  # whether data moves changes no wait; taken to move
         return int(guess(state, agent, instruction))
-    assert is_number(found)
-    if instruction.guard.negated:
-        found = 1 - found  # type: ignore[operator]
-    return plain(found)  # type: ignore[return-value]
+    return holds(found, negated=instruction.guard.negated)
+
+
+def holds(predicate: Value, *, negated: bool) -> int | Lanes:
+    """Where a guard of a known predicate holds, 1 or 0: a text may put any number into one."""
+    assert is_number(predicate)
+    found = np.asarray((predicate == 0) if negated else (predicate != 0), np.int64)
+    return plain(found) if found.ndim else int(found)  # type: ignore[return-value]
 
 
 def decide(state: State, predicate: Value, leaving: bool | None = None) -> Value:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from mlagen.attention.latent.nvidia.sizes import TILE
 from mlagen.attention.latent.problem import LatentProblem
+from mlagen.errors import ScheduleError
 
 PRODUCER_THREADS = 128  # threads that fetch single rows: a role
 LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
@@ -79,3 +80,13 @@ class PagedCopy:
     def passes(self) -> int:
         """Rows of a tile that a thread fetches."""
         return TILE // self.rows_apart
+
+
+def check_ahead(paged: PagedCopy, ahead: int) -> None:
+    """ScheduleError where the tile that is so many after the fetched one cannot be brought to L2:
+    single rows have no tensor map, whose boxes are prefetched."""
+    if ahead < 0 or (ahead and paged.kind == "rows"):
+        raise ScheduleError(
+            f"ahead={ahead} with page_size={paged.page}",
+            hint="boxes of pages of several rows are prefetched, of a later tile; or ahead=0",
+        )

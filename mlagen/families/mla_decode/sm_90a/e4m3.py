@@ -271,7 +271,7 @@ class E4m3Decode:
 
     def rescale(self, tile: Tile, half: Half, role: WarpRole) -> None:
         """O *= alpha of the tile, whose P `half` is."""
-        self._record("rescale", tile, of=half.role.name, half=half,
+        self._record("rescale", tile, of=half.role.name, half=half, role=role,
                      uses=(Value(half.rows.name, tile), *self._there(tile, half, role),
                            Value("O")),
                      defines=(Value("O"),))  # fmt: skip
@@ -280,7 +280,7 @@ class E4m3Decode:
         """Read this role's columns of V as operand A; keys past the sequence's end as 0: P is 0
         there, but 0 * NaN is not."""
         self._record(
-            "load_values", tile, shared="latent/load_values", counts=True,
+            "load_values", tile, shared="latent/load_values", counts=True, role=role,
             first_tile=self._first(role) // BOX,
             uses=(Value(self.keys.name, tile),), defines=(Value("V"),),
         )  # fmt: skip
@@ -288,7 +288,7 @@ class E4m3Decode:
     def pv(self, tile: Tile, half: Half, role: WarpRole) -> None:
         """O^T += V^T P^T."""
         self._record(
-            "pv", tile, of=half.role.name, half=half, asynchronous=True,
+            "pv", tile, of=half.role.name, half=half, asynchronous=True, role=role,
             uses=(Value("V"), Value(half.p.name, tile), *self._there(tile, half, role)),
             defines=(Value("O"),),
         )  # fmt: skip

@@ -12,9 +12,10 @@ from typing import Any
 
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.attention.latent.problem import item_rows
+from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy, check_ahead
 from mlagen.attention.latent.sm_90a.registers import SEEN_FROM
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_rows
 from mlagen.dsl import Tile
 from mlagen.dsl.builder import Mover
 from mlagen.errors import ScheduleError
@@ -44,6 +45,7 @@ class Paged:
         chunks."""
         k, s = kernel.k, kernel.s
         refuse_chunks(k)
+        check_rows(kernel.rows, item_rows(k))
         self.kernel, self.producer, self.ahead = kernel, producer, ahead
         self.paged = paged = PagedCopy.of(k)
         self.producer_threads = paged.producer_threads
@@ -52,6 +54,7 @@ class Paged:
                 f"role {producer.name!r} has {producer.threads} threads",
                 hint="one thread fetches pages by TMA, a warpgroup fetches single rows",
             )
+        check_ahead(paged, ahead)
         slanted = k.causal and k.q_len > 1  # rows of a block see different keys: of several tokens
         kernel.context |= {
             "paged": paged, "slanted": slanted, "persistent": False, "item_bytes": ITEM_BYTES,

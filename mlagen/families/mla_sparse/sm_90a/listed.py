@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_rows
 from mlagen.dsl import Tile
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.signature import (
@@ -34,6 +34,7 @@ def lists(kernel: Kernel, *, boxes: int | None, bulk: bool = False) -> None:
     """Declares the kernel's signature, and its lists. `boxes`: rows of Q that TMA fetches; None: it
     comes by way of registers; `bulk`: the kernel has that argument."""
     k, s, decode = kernel.k, kernel.s, isinstance(kernel.k, MlaSparseDecodeConfig)
+    check_rows(kernel.rows, k.num_heads)
     of_decode: dict[str, Any] = {"extra": False, "causal": False, "shared_list": False}
     if decode:
         of_decode = {name: getattr(k, name) for name in of_decode} | {"slot_rows": ROWS}

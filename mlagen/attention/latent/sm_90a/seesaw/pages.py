@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
+from mlagen.attention.latent.sm_90a.paged_copy import check_ahead
 from mlagen.attention.latent.sm_90a.plain import Fetched
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
 from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
@@ -38,6 +39,7 @@ class Paged:
                 f"boxes={kernel.knobs.boxes} with cache_dtype={k.cache_dtype}",
                 hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
             )
+        check_ahead(kernel.paged, kernel.knobs.ahead)
         # Where rows are fetched one by one, what does not exist arrived as 0, but not what a window
         # hides; e4m3 is finite here.
         self.zeroes_tail = not feeder and bool(k.window or not kernel.paged.producer_threads)

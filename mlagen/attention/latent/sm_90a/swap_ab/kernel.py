@@ -13,12 +13,33 @@ from mlagen.dsl import exactly
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import TmaTile, WarpRole
 
+ROW_BYTES = 128  # of a tile: the swizzle's atom is 8 rows of them (PTX ISA, matrix descriptor)
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 
 
 def rows_in_eights(k: LatentProblem) -> int:
     """Query rows that products have for a work item."""
     return -(-item_rows(k) // 8) * 8
+
+
+def check_width(what: str, columns: int, bytes_each: int) -> None:
+    """ScheduleError where tiles of `columns` numbers, in SMEM of so many bytes each, have rows that
+    are no whole swizzle atom."""
+    if columns * bytes_each != ROW_BYTES:
+        raise ScheduleError(
+            f"tiles of {what} of {columns} columns, {bytes_each} bytes each",
+            hint=f"a row of a tile is {ROW_BYTES} bytes: {ROW_BYTES // bytes_each} columns",
+        )
+
+
+def check_rows(rows: int, needed: int) -> None:
+    """ScheduleError where products of `rows` query rows do not have all that a block needs."""
+    least = -(-needed // 8) * 8
+    if rows % 8 or not least <= rows <= MOST_ROWS:
+        raise ScheduleError(
+            f"products have {rows} query rows, a block {needed}",
+            hint=f"a multiple of 8 from {least} to {MOST_ROWS}",
+        )
 
 
 def is_few(k: LatentProblem) -> bool:

@@ -93,10 +93,13 @@ def split_roles_order(
 
 
 def k_in_registers_order(
-    rows: Listing, fetching: Fetching, products: KInRegisters, *, early: bool
+    rows: Listing, fetching: Fetching, products: KInRegisters
 ) -> PipelineOrder:
-    """Of kernels with K in registers. `early`: rows are fetched before their list is looked up."""
+    """Of kernels with K in registers. Where scales lie elsewhere than rows it takes places of rows
+    to load them: a tile's list is looked up when the rows of the one before are fetched."""
     scales, name, boxes = products.scales, products.kernel.math.name, []
+    stored = products.keys.stored
+    early = stored.scales != "none" and stored.scales_at is None
     for box in products.keys.boxes:
         boxes += [*scales.before(box), f"convert {box}", f"qk {box}"]
         boxes += [f"store_values {box}"] if products.valued(box) else []

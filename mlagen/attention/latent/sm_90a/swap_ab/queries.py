@@ -8,7 +8,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_width
 from mlagen.dsl import Tile, Value
 from mlagen.targets.nvidia.dsl import WarpRole, tiles_of
 
@@ -27,6 +27,7 @@ class Queries:
         self, kernel: Kernel, producer: WarpRole, columns: int = COLUMNS, ordered: int = 0
     ) -> None:
         k, user = kernel.k, kernel.scores
+        check_width("queries", columns, k.product_bytes)
         self.kernel, self.producer, self.ordered = kernel, producer, ordered
         self.converts = converts_queries(k)
         tiles = kernel.tiles("q")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_width
 from mlagen.dsl import Tile, Value, bind, by, copy
 from mlagen.dsl.builder import Mover
 from mlagen.dsl.plain import Part
@@ -92,6 +92,7 @@ class AsStored:
         self, kernel: Kernel, rows: Rows, columns: int, each: int, *, cleans: bool
     ) -> None:
         self.kernel, k = kernel, kernel.k
+        check_width("keys", columns, 2 if k.cache_dtype == "bf16" else 1)
         users = kernel.users
         self.keys = ring(
             kernel, columns, each, 0,
@@ -125,6 +126,12 @@ class Dequantized:
     cleans = False  # e4m3 is finite here
 
     def __init__(self, kernel: Kernel, rows: Rows, dequant: WarpRole, each: int) -> None:
+        if not kernel.k.dequantized:
+            raise ScheduleError(
+                f"role {dequant.name!r} makes bf16 of e4m3 rows; "
+                f"rows are {kernel.k.cache_dtype}, products of {kernel.k.compute}",
+                hint="products take such keys as they are stored",
+            )
         if dequant.threads != DEQUANT or each != 2:
             raise ScheduleError(
                 f"role {dequant.name!r} has {dequant.threads} threads, boxes={each}",
