@@ -4,6 +4,7 @@ right by both oracles and clean."""
 import pytest
 from sparse_calls import formats
 
+from mlagen.attention.latent.facts import facts_of
 from mlagen.codegen import build
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -61,6 +62,8 @@ DECODE = [
 def test_decode(fields, splits, together):
     artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields))
     shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields.get("extra") else {}
+    if facts_of(artifact.manifest).together == 1:  # 24 heads over v32 rows of two lists: seesaw
+        together = 1
     passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=splits, together=together,
            page_size=8, **shape)  # fmt: skip
 
