@@ -56,7 +56,7 @@ def seesaw_knobs(k, s, persistent=False, grained=False, narrow=False, apart=Fals
     shared = blocks > 1
     # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
     # rows for one of the two places only; positions beside all scales of a row none for four.
-    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
+    fine = narrow or (stored and stored.fine)
     if shared:
         listed = grained and causal and not extra and k.dtype == "bf16"
         widths = (2,) if narrow or listed else (4, 2)
@@ -81,8 +81,9 @@ def ptxas_13_0(k):
     in_rows, paged, long = k.rows in ("v32", "model1"), k.rows == "model1", k.q_len > 2
     both = k.extra and k.causal
     if k.num_heads > 64:
-        fine = stored and stored.block in (32, 64) and not paged
-        narrow = (both and (in_rows or k.rows == "rope_aware")) or (k.causal and fine)
+        narrow = (both and (in_rows or k.rows == "rope_aware")) or (
+            k.causal and stored and stored.fine
+        )
     else:
         narrow = (in_rows and both and long) or (paged and long and not (k.extra or k.causal))
     return {"narrow": narrow, "apart": paged and not k.causal and (k.extra or long)}

@@ -12,19 +12,11 @@ from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.inputs import MlaSparsePrefillInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.rounded import rounded
-from mlagen.families.mla_sparse.rows import FORMATS, RowFormat
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
 from mlagen.request import build_artifact
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
-# Formats that kernels of a target do not take with all numbers of heads yet. The list only shrinks.
-LACKING = {"sm90": ("v41",)}
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
-
-
-def formats(target: str) -> dict[str, RowFormat]:
-    """The formats that kernels for `target`, as their names end, take."""
-    return {name: row for name, row in FORMATS.items() if name not in LACKING.get(target, ())}
 
 
 @cache

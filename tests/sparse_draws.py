@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_calls import formats
 
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
@@ -21,6 +20,7 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_prefill_inputs,
 )
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rows import FORMATS
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -59,10 +59,10 @@ def drawing(few: int) -> Callable[[Any], Any]:
 
 
 @st.composite
-def problems(draw: Any, target: str) -> tuple[str, dict[str, Any]]:
-    """`prefill` or `decode`, and the fields of a problem for kernels whose names end so."""
+def problems(draw: Any) -> tuple[str, dict[str, Any]]:
+    """`prefill` or `decode`, and the fields of a problem."""
     which = draw(st.sampled_from(["prefill", "decode"]))
-    row = draw(st.sampled_from(list(formats(target).values())))
+    row = draw(st.sampled_from(list(FORMATS.values())))
     fields = {
         "num_heads": draw(st.one_of(st.sampled_from(TUNED_HEADS), st.integers(1, 128))),
         "rows": row.name,

@@ -6,8 +6,7 @@
 What differs: any number of heads up to 128, pages of 1, 16, 32 or multiples of 64, an e4m3 cache
 with one scale; in sparse attention, any topk and rows in bf16 too. A schedule once made is right
 for other lengths too, only less even. fp16, a dense cache with gaps between its rows and dense
-prefill are refused; so are rows of 528 bytes on Hopper with more than 32 heads. Importing this
-module imports torch.
+prefill are refused. Importing this module imports torch.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ KERNELS = [
             ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(64)),
             ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32")),
             ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(32, d_qk=512, rows="model1")),
+            ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, d_qk=512, rows="v41")),
+            ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(24, d_qk=512, rows="v41")),
             ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(13, dtype="fp8_e4m3")),
             ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32", dtype="fp8_e4m3")),
         )

@@ -17,6 +17,7 @@ FORMS = [
     ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(16, rows="v32")),
     ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32")),
     ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(16, d_qk=512, rows="model1")),
+    ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(16, d_qk=512, rows="v41")),
 ]
 
 

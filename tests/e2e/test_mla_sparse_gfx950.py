@@ -137,7 +137,7 @@ def test_formats_of_rows(rows, dtype):
 
 
 @drawing(6)
-@hypothesis.given(problems("gfx950"), st.sampled_from(["bf16", "fp8_e4m3"]), st.data())
+@hypothesis.given(problems(), st.sampled_from(["bf16", "fp8_e4m3"]), st.data())
 def test_drawn_calls(problem, dtype, data):
     """From arrays to outputs, the merge included: what is no key, and what no list names, is NaN
     or names nothing."""

@@ -22,6 +22,10 @@ FORMS = (
     f"{DECODE_HEADS}64 rows=v32",
     f"{DECODE_HEADS}128 rows=v32 q_len=2 extra=true causal=true shared_list=true",
     f"{DECODE_HEADS}64 rows=model1 d_qk=512 extra=true",
+    f"{DECODE_HEADS}8 rows=v41 d_qk=512 extra=true",
+    f"{DECODE_HEADS}24 rows=v41 d_qk=512",
+    f"{DECODE_HEADS}64 rows=v41 d_qk=512",
+    f"{DECODE_HEADS}128 rows=v41 d_qk=512 extra=true causal=true",
     f"{DECODE_HEADS}128 rows=e4m3_block128",
     f"{DECODE_HEADS}128",
 )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from guarded import Guarded
-from sparse_calls import formats
 from sparse_gpu import Guard, artifact, called, passes
 
 from mlagen.attention.latent.facts import order_of
@@ -48,7 +47,7 @@ def of_first_heads(which: str, heads: int, rows: str, **knobs: Any) -> Any:
     return o, expected.bounds + U_BF16 * (np.abs(expected.values) + expected.bounds)
 
 
-@pytest.mark.parametrize("rows", formats("sm90"))
+@pytest.mark.parametrize("rows", FORMATS)
 @pytest.mark.parametrize("which", ["prefill", "decode"])
 def test_heads(which: str, rows: str) -> None:
     found = [of_first_heads(which, heads, rows) for heads in HEADS]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_calls import formats
 from sparse_gpu import Found, built, called, passes, reference, some
 from sparse_published import (
     COSINE,
@@ -30,7 +29,7 @@ from mlagen.families.mla_sparse.rows import FORMATS
 
 # Decode.
 DECODE_HEADS = (16, 64, 128)
-DECODE_ROWS = ("bf16", "e4m3_block128", "v32", "model1")
+DECODE_ROWS = ("bf16", "e4m3_block128", "v32", "model1", "v41")
 Q_LENS = (1, 2, 4, 8)
 CACHED = (0, 5, 64, 700, 2048)  # keys before the new tokens, sequence by sequence
 DECODE_TOPK = (32, 64, 128, 256)
@@ -79,7 +78,7 @@ def test_prefill(heads: int, topk: int) -> None:
         passes(guard.kernel, *some(inputs, found, chosen))
 
 
-@pytest.mark.parametrize("rows", list(formats("sm90")))
+@pytest.mark.parametrize("rows", list(FORMATS))
 @pytest.mark.parametrize("heads", [128, 40, 24, 8])
 def test_prefill_of_stored_rows(heads: int, rows: str) -> None:
     for d_qk in FORMATS[rows].widths:

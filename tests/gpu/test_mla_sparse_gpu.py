@@ -21,12 +21,16 @@ FORMS: tuple[tuple[str, dict[str, Any], int, int], ...] = (
     ("prefill", {"num_heads": 128}, 300, 1),
     ("prefill", {"num_heads": 64, "d_qk": 512}, 300, 1),
     ("prefill", {"num_heads": 128, "rows": "v32"}, 200, 1),
+    ("prefill", {"num_heads": 24, "rows": "v41", "d_qk": 512}, 300, 1),
     ("decode", {"num_heads": 16, "q_len": 2}, 70, 3),
     ("decode", {"num_heads": 16, "rows": "v32"}, 140, 3),
     ("decode", {"num_heads": 8, "rows": "model1", "d_qk": 512, "extra": True}, 140, 3),
+    ("decode", {"num_heads": 8, "rows": "v41", "d_qk": 512, "extra": True}, 140, 3),
     ("decode", {"num_heads": 128, "rows": "v32"}, 50, 3),
     ("decode", {"num_heads": 64, "rows": "v32", "q_len": 2}, 50, 3),
     ("decode", {"num_heads": 64, "rows": "model1", "d_qk": 512, "extra": True}, 100, 3),
+    ("decode", {"num_heads": 64, "rows": "v41", "d_qk": 512, "q_len": 2}, 50, 3),
+    ("decode", {"num_heads": 128, "rows": "v41", "d_qk": 512, "extra": True}, 50, 3),
     ("decode", {"num_heads": 128, "causal": True}, 50, 3),
 )
 

@@ -13,7 +13,7 @@ CALLS = 3  # of each kernel: building it takes most of the time
 
 
 @drawing(6)
-@hypothesis.given(problems("sm90"), st.data())
+@hypothesis.given(problems(), st.data())
 def test_drawn_problems(problem: tuple[str, dict[str, Any]], data: Any) -> None:
     which, fields = problem
     guard = built(which, **fields)

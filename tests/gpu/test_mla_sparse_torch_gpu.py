@@ -104,6 +104,7 @@ def test_prefill(heads: int, fields: dict[str, Any]) -> None:
         {"rows": "v32", "q_len": 2},
         {"rows": "v32", "q_len": 2, "dtype": "fp8_e4m3"},
         {"rows": "model1", "d_qk": 512, "extra": True},
+        {"rows": "v41", "d_qk": 512, "extra": True},
     ],
     ids=str,
 )

@@ -92,6 +92,18 @@ OF_ANOTHER_LANE = {
         r"add\.u32 %t, %t, 3;(\s+shfl\.sync\.idx\.b32 %by)", r"add.u32 %t, %t, 2;\1", WRONG
     ),
 }  # fmt: skip
+# Of a CTA cluster, whose threads have numbers of both halves of 64 columns.
+OF_BOTH_HALVES = {
+    "exponents of an area's first columns": (
+        r"(prmt\.b32 %t, %by\d+, 0,) 0x1444;", r"\1 0x0444;", WRONG
+    ),
+    "exponents of the area before": (
+        r"(prmt\.b32 %t, %by\d+, 0,) 0x3444;", r"\1 0x1444;", WRONG
+    ),
+    "exponents of the first 128 columns": (
+        r"(@%there ld\.global\.b32 %by\d+, \[%src \+) 524", r"\1 512", WRONG
+    ),
+}  # fmt: skip
 FETCHED = {"rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive.*;", "", FINDING)}
 
 
@@ -108,6 +120,12 @@ KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "decode, powers in SMEM": (
         "mla_sparse_decode_sm90", MlaSparseDecodeConfig(20, d_qk=512, rows="v41"), {}
+    ),
+    "decode, fed powers": (
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(40, d_qk=512, rows="v41"), {}
+    ),
+    "decode, powers for two": (
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(72, d_qk=512, rows="v41"), {}
     ),
 }  # fmt: skip
 
@@ -132,8 +150,12 @@ EDITS += [
 ]  # fmt: skip
 EDITS += [
     pytest.param(name, *edit, id=f"{name}: {what}")
-    for name in ("decode, powers", "decode, powers in SMEM")
-    for what, edit in {**POWERS, **OF_ANOTHER_LANE}.items()
+    for name, own in (
+        ("decode, powers", {**POWERS, **OF_ANOTHER_LANE}),
+        ("decode, powers in SMEM", {**POWERS, **OF_ANOTHER_LANE}),
+        ("decode, fed powers", POWERS), ("decode, powers for two", OF_BOTH_HALVES),
+    )
+    for what, edit in own.items()
 ]  # fmt: skip
 
 

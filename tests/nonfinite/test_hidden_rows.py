@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import NAN, bits_of, built, made, outputs, reached
-from sparse_calls import formats
 
 from mlagen.families.mla_sparse.pool import model1_parts
 from mlagen.families.mla_sparse.rows import FORMATS
@@ -15,7 +14,7 @@ TARGETS = ("gfx950", "sm90", "sm100")
 HEADS = (8, 24, 40, 72)
 FORMS = [
     (target, rows, heads, extra)
-    for target in TARGETS for rows in formats(target) for heads in HEADS for extra in (False, True)
+    for target in TARGETS for rows in FORMATS for heads in HEADS for extra in (False, True)
 ]  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import NAN, bits_of, built, made, outputs, reached
-from sparse_calls import formats
 
 from mlagen.families.mla_sparse.pool import model1_parts
 from mlagen.families.mla_sparse.rows import FORMATS
@@ -14,7 +13,7 @@ from mlagen.families.mla_sparse.rows import FORMATS
 TARGETS = ("gfx950", "sm90", "sm100")
 FORMS = [
     (f"mla_sparse_{which}_{target}", rows, heads)
-    for which in ("prefill", "decode") for target in TARGETS for rows in formats(target)
+    for which in ("prefill", "decode") for target in TARGETS for rows in FORMATS
     for heads in (8, 40)
 ]  # fmt: skip
 

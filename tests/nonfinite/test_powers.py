@@ -9,8 +9,8 @@ import pytest
 from planted import bits_of, built, made, outputs, reached
 
 SCALES_AT, NAN, LARGEST = 512, 0xFF, 0x7E
-FORMS = [(target, heads) for target in ("gfx950", "sm100") for heads in (8, 72)]
-FORMS += [("sm90", 8), ("sm90", 24)]
+FORMS = [(target, heads) for target in ("gfx950", "sm90", "sm100") for heads in (8, 72)]
+FORMS += [("sm90", 24), ("sm90", 40)]
 
 
 def call(target, heads):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_calls import artifact, formats, given
+from sparse_calls import artifact, given
 
 from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import (
@@ -77,7 +77,7 @@ def answer(which: str, made: Any) -> tuple[Any, Any, Any]:
 
 CASES = [
     (which, target, rows)
-    for which in ("prefill", "decode") for target in TARGETS for rows in formats(target)
+    for which in ("prefill", "decode") for target in TARGETS for rows in FORMATS
 ]  # fmt: skip
 
 

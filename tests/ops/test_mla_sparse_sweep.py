@@ -11,7 +11,7 @@ from sparse_draws import EMULATED, calls, drawing, hypothesis, problems, st
 
 
 @drawing(3)
-@hypothesis.given(problems("sm90"), st.data())
+@hypothesis.given(problems(), st.data())
 def test_drawn_problems(problem: tuple[str, dict[str, Any]], data: Any) -> None:
     which, fields = problem
     made = kernel(which, **fields)

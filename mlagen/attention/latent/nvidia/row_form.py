@@ -60,6 +60,11 @@ class RowForm:
         return -(-self.latent // self.block) if self.scales == "blocks" else 0
 
     @property
+    def fine(self) -> bool:
+        """Whether fp32 scales are of fewer columns than 128."""
+        return 0 < self.block < 2 * COLUMNS and not (self.paged_exponents or self.powers)
+
+    @property
     def held_scales(self) -> int:
         """Registers that a thread holds a row's scales in: four threads share them."""
         return -(-self.blocks // (LANES * (WORD if self.powers else 1)))

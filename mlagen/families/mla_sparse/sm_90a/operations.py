@@ -165,12 +165,6 @@ def _seesaw(
     knobs: SeesawKnobs,
     form: Form,
 ) -> Seesaw:
-    if form.stored and form.stored.powers:
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads} on sm_90a: a feeder reads scales that are "
-            "exponents only from behind the rows of a page",
-            hint=f"up to 32 heads, variant=swap_ab; sm_100a and gfx950 take rows={k.rows} with any",
-        )
     kernel = Kernel(_listed(k), s, left, right, feeder, knobs, form)
     fed = partial(Fed, numbers=Grains if knobs.grained else Rounded)
     return Seesaw(kernel, fed if form.stored else Gathered)

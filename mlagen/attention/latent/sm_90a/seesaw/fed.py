@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
+from mlagen.attention.latent.sm_90a.column_scales import fed_scales
 from mlagen.attention.latent.sm_90a.plain import Fetched
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
 from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
@@ -35,7 +36,6 @@ ROW_THREADS = 4  # that load a row together
 ROOM_BOXES = 2  # of 64 columns of e4m3, or one of bf16, which a room in registers is for
 ROOMS = 2  # that pieces take in turn
 BOX_WORDS = 4  # registers of 64 stored numbers of a row, of one of its threads
-SPREAD = 64  # stored columns that a thread has parts of: with fewer a scale two scales a part
 
 
 class Converted(Protocol):
@@ -175,7 +175,8 @@ class Fed:
         by_blocks = stored.scales == "blocks" and not exponents and self.numbers.scales_come
         of = "two rows" if rows == 2 else "row"
         rooms = max(kernel.knobs.boxes, 2)
-        each = 2 if self.blocks == 1 or stored.block < 128 else 1
+        scales = fed_scales(stored)
+        each = scales.count(stored, self.blocks)
         for name, type, count, why in (
             ("list", ".b32", 2 * self.blocks, "two keys of the next list; -1: does not count"),
             ("where", ".b32", 2 * bool(kernel.form.operands["causal"]), "their positions"),
@@ -198,7 +199,7 @@ class Fed:
         self.numbers.declare(rows)
         found |= {
             "blocks": self.blocks, "rows_each": TILE // self.blocks, "scales_each": each,
-            "spread": self.blocks > 1 and (stored.scales != "blocks" or stored.block >= SPREAD),
+            "scales": scales.template, "spread": self.blocks > 1 and scales.spreads(stored),
         }  # fmt: skip
 
     def fetched(self, half: tuple[Pipeline, ...], role: WarpRole) -> Fetched:
