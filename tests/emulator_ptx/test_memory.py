@@ -157,7 +157,7 @@ def test_parameters_at_offsets_and_by_address() -> None:
 def test_generic_addresses_of_each_space() -> None:
     result = np.zeros((32, 4), np.uint32)
     ran = copied(
-        """st.local.u32 [mine+4], %r40; st.shared.u32 [sh], 77;
+        """st.local.u32 [mine+4], %r40; st.shared.u32 [sh], 77; bar.warp.sync 0xffffffff;
         mov.u64 %rd3, mine; cvta.local.u64 %rd3, %rd3; ld.u32 %r1, [%rd3+4];
         mov.u64 %rd4, sh; cvta.shared.u64 %rd4, %rd4; ld.u32 %r2, [%rd4];
         ld.global.u32 %r3, [%rd1]; ld.u32 %r4, [%rd1];
@@ -174,7 +174,8 @@ def test_one_generic_load_reaches_several_spaces() -> None:
     """Lanes 0-15 give an address in shared memory, the others one in global memory."""
     source, result = drawn(np.uint32, 1), np.zeros((32, 1), np.uint32)
     ran = copied(
-        """st.shared.u32 [sh+8], 77; mov.u64 %rd4, sh; cvta.shared.u64 %rd4, %rd4;
+        """st.shared.u32 [sh+8], 77; bar.warp.sync 0xffffffff;
+        mov.u64 %rd4, sh; cvta.shared.u64 %rd4, %rd4;
         add.u64 %rd4, %rd4, 8; setp.lt.u32 %p1, %r40, 16; selp.b64 %rd5, %rd4, %rd1, %p1;
         ld.u32 %r1, [%rd5]; st.u32 [%rd2], %r1;""",
         source,

@@ -51,8 +51,9 @@ def exchanged(
     before, after = "", ""
     if where == "shared":
         before = f"""mov.u64 %rd42, sh; ld.global.b{bits} %{name}12, [%rd41];
-            st.shared.b{bits} [sh], %{name}12;"""
-        after = f"ld.shared.b{bits} %{name}12, [sh]; st.global.b{bits} [%rd41], %{name}12;"
+            st.shared.b{bits} [sh], %{name}12; bar.warp.sync 0xffffffff;"""
+        after = "bar.warp.sync 0xffffffff;"
+        after += f"ld.shared.b{bits} %{name}12, [sh]; st.global.b{bits} [%rd41], %{name}12;"
     ran = copied(
         f"""mov.u64 %rd41, 0x40000000; ld.global.b{bits} %{name}10, [%rd1]; {before}
         {line} st.global.b{bits} [%rd2], %{name}11; {after}""",

@@ -53,7 +53,8 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_LOADED,  # int64, the place as C_DEFINED's: the load whose value a register has; 0: none
     C_USES,  # what the ends of blocks come after (order.blocks): USE_SIZE int64 a component, a CTA
     C_ORDER,  # G_ slots: order through global memory (order.grid)
-) = range(35)
+    C_NEAR,  # accesses of each warp whose lanes are not all ordered (order.pairs), NEAR a warp
+) = range(36)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -234,7 +235,14 @@ W_RELEASED: Final = 118  # W_LOADS at that one
 W_UNREAD: Final = 119  # of these loads, those that may not have read
 W_TAKEN: Final = 120  # of those, the ones whose values arithmetic had
 W_OVER: Final = 121  # all loads up to this one have read
-W_SIZE: Final = 122
+W_NEAR: Final = 122  # accesses to shared memory that were kept so far (order.pairs)
+W_NEAR_FROM: Final = 123  # all lanes are ordered behind those before this one
+W_NEAR_TOLD: Final = 124  # all have released those before this one
+W_NEAR_SOME: Final = 125  # some have released others of them
+W_NEAR_LAST: Final = 126  # the number of the last access
+W_ORDERED: Final = 127  # the warp's own clock when all of its lanes were ordered last
+W_ACTORS: Final = 128  # lanes that start an agent, or come to an mbarrier
+W_SIZE: Final = 129
 RUNNING, WAITING, ENDED = range(3)
 (
     WAIT_MBARRIER,  # object: mbarrier slot in the cluster; ends when its phase passes W_WAIT_FOR
@@ -281,7 +289,9 @@ B_SIZE: Final = 5
     F_C,
     F_COUNT,
     F_CLUSTER,
-    F_RELEASE,  # of a race with a load: row of the release that came before its value was used
+    # Of a race with a load: row of the release that came before its value was used. Of lanes of one
+    # warp: the earlier one's << 5 | the later one's.
+    F_RELEASE,
 ) = range(11)
 F_SIZE: Final = 12
 MAX_FINDINGS: Final = 4096

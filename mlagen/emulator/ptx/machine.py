@@ -130,6 +130,7 @@ class ClusterState:
             y.C_SHADOW: ctas * room + shared.tracked if setup.sanitize else 0,
             y.C_LOADS: total * order.KEPT * order.L_SIZE * 8 if program.loads else 0,
             y.C_LOADED: total * count * 8 if program.loads else 0,
+            y.C_NEAR: total * order.NEAR_ROOM * 8 if setup.sanitize else 0,
             y.C_TEMP: y.TEMP_BYTES,
             y.C_FIND: y.MAX_FINDINGS * y.F_SIZE * 8,
             y.C_FIND_INDEX: y.FIND_SLOTS * 8,
@@ -209,7 +210,8 @@ class ClusterState:
                 warp_words[w, [y.W_MASK, y.W_LIVE, y.W_CTA]] = live, live, rank
                 warp_words[w, y.W_OTHER] = y.NEVER
                 warp_words[w, y.W_ASKED] = -1
-                warp_words[w, y.W_MET] = 1
+                warp_words[w, [y.W_MET, y.W_ORDERED]] = 1
+                warp_words[w, y.W_NEAR_LAST] = -1
                 self._specials(w, rank, number)
         clocks = _components(self.setup)
         block = clocks // ctas

@@ -23,7 +23,6 @@ from mlagen.mutation.ptx.auditing import Audited, AuditJudge
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import Outputs, Runs, same_bits
 from mlagen.mutation.verdict import BY_LETTER, Verdict
-from mlagen.ptx import Kind
 from mlagen.severity import ERROR, LETTER, any_error, of
 
 RANDOM_RUNS = 6  # random legal interleavings a call, for a mutant that survives
@@ -31,8 +30,6 @@ ENDLESS = 4  # times the original's instructions, after which a mutant does not 
 # Where a finding is looked for in all runs before other values are taken: right values by luck are
 # no merit, and neither are wrong ones.
 _SYNCHRONISING = ("waits", "arrivals", "fences", "barriers", "registers", "phases")
-# What orders the lanes of a warp, of which the emulator's clocks know nothing.
-_LANES = f"{Kind.WARP_BARRIER.value} removed"
 Key = tuple[str, str, int, int]
 
 
@@ -146,9 +143,6 @@ class PtxJudge:
         )
         if mutant.excuse:
             return Verdict(mutant, "equivalent", "text", mutant.excuse, emulator="")
-        if mutant.operator == _LANES:
-            why = f"{why}; two lanes of a warp are not held against each other"
-            return Verdict(mutant, "missed", "lanes", why, emulator="")
         return Verdict(mutant, "equivalent", "runs", why, emulator="")
 
     def _one(self, mutant: PtxMutant, text: str, call: MutantCall, mode: Mode, seed: int) -> _Seen:
@@ -231,7 +225,7 @@ class PtxJudge:
             rule = audited.finding.partition(" ")[0]
             return dataclasses.replace(both, outcome="killed", by=rule, why=audited.finding)
         if verdict.outcome == "missed":
-            if verdict.by in ("not executed", "lanes") and audited.excuse:
+            if verdict.by == "not executed" and audited.excuse:
                 return dataclasses.replace(
                     both, outcome="equivalent", by="audit", why=audited.excuse
                 )

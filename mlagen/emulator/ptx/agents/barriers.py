@@ -26,6 +26,7 @@ from mlagen.emulator.ptx.order.clocks import (
     release_to,
     warp_of,
 )
+from mlagen.emulator.ptx.order.pairs import lanes_learn, lanes_tell
 from mlagen.emulator.ptx.state import (
     cta_of,
     fault,
@@ -168,6 +169,7 @@ def arrive_at(context: int, warp: int, row: int, slot: int, lanes: int) -> None:
     if load_i64(context, y.C_SANITIZE) != 0:
         check_order(context, warp, row, slot)
         release_to(context, warp, barrier_vector(context, slot, 0))
+        lanes_tell(context, warp, lanes)
     settle_barrier(context, slot)
 
 
@@ -177,6 +179,7 @@ def leave(context: int, warp: int, row: int, slot: int, lanes: int) -> None:
     p = program_row(context, row)
     if load_i64(context, y.C_SANITIZE) != 0:
         acquire_from(context, warp, barrier_vector(context, slot, 1))
+        lanes_learn(context, warp)
     kind = load_i64(p, y.P_TYPE)
     if kind == NO_RED or load_i64(p, y.P_DST) == y.NONE:
         return
@@ -271,6 +274,7 @@ def cluster_arrive(context: int, warp: int, row: int, mask: int) -> None:
             tell_begun(context, clocks_of(context, warp), vector)
         else:
             release_to(context, warp, vector)
+            lanes_tell(context, warp, mask)
     store_i64(groups, a.GR_AT_CLUSTER, before | mask)
     settle_cluster(context)
 
@@ -286,6 +290,7 @@ def cluster_wait(context: int, warp: int, row: int, mask: int) -> int:
     store_i64(groups, a.GR_CLUSTER_OPEN, unwaited & ~(mask & ~waits))
     if waits != mask and load_i64(context, y.C_SANITIZE) != 0:
         acquire_from(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 1))
+        lanes_learn(context, warp)
     if waits == 0:
         return y.NEXT
     generation = load_i64(barrier_base(context, a.CLUSTER_BARRIER), a.NB_GENERATION)

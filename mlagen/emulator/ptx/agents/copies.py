@@ -27,7 +27,7 @@ from mlagen.emulator.ptx.order.clocks import (
 from mlagen.emulator.ptx.order.lanes import release_lanes
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE
 from mlagen.emulator.ptx.order.words import copied_global, global_range
-from mlagen.emulator.ptx.state import fault, place, program_row
+from mlagen.emulator.ptx.state import fault, place, program_row, warp_base
 
 # P_OP
 LANES, ARRIVAL, LOAD, STORE, SEND, WORDS = range(6)
@@ -105,6 +105,7 @@ def issue_lanes(context: int, warp: int, row: int, mask: int) -> None:
         if not lane_copy(context, row, data, lane, source, target):
             return
         if load_i64(context, y.C_SANITIZE) != 0:
+            store_i64(warp_base(context, warp), y.W_ACTORS, 1 << lane)
             note_lane(context, warp, row, target, source, sizes)
         if load_i64(op, a.O_SHARED) < 0:
             store_i64(op, a.O_SHARED, shared_place(context, row, target, size, size))
@@ -312,6 +313,7 @@ def run_copy(context: int, warp: int, row: int, mask: int) -> int:
         return y.NEXT
     for lane in range(y.LANES):
         if (mask >> lane) & 1:
+            store_i64(warp_base(context, warp), y.W_ACTORS, 1 << lane)
             if op == WORDS:
                 good = issue_words(context, warp, row, lane)
             else:

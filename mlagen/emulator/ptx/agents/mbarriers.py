@@ -25,7 +25,8 @@ from mlagen.emulator.ptx.order.clocks import (
 )
 from mlagen.emulator.ptx.order.lanes import release_lanes
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, CLOCK_BITS
-from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE, packed
+from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE, near_how, packed
+from mlagen.emulator.ptx.order.pairs import keep_near, lanes_learn
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,
@@ -275,9 +276,10 @@ def in_reach(context: int, warp: int, row: int, slot: int) -> bool:
 
 
 @compiled
-def note_arrival(context: int, warp: int, row: int, slot: int) -> None:
-    """Tell the record of accesses that `warp` is about to arrive at an mbarrier, or to tell it of
-    bytes: what an arrival releases, it comes before."""
+def note_arrival(context: int, warp: int, row: int, slot: int, lanes: int) -> None:
+    """Tell the record of accesses that lanes of `warp` are about to arrive at an mbarrier, or to
+    tell it of bytes: what an arrival releases, it comes before."""
+    store_i64(warp_base(context, warp), y.W_ACTORS, lanes)
     m = mbarrier_base(context, slot)
     address = load_i64(m, a.MB_ADDRESS)
     mine = own(context, warp, GENERIC)
@@ -328,7 +330,7 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
             if not in_reach(context, warp, row, slot):
                 continue
             if watched and slot != noted:
-                note_arrival(context, warp, row, slot)
+                note_arrival(context, warp, row, slot, mask)
                 if op == ARRIVE:
                     hand_over(context, warp, row, slot, mask)
                 noted = slot
@@ -360,6 +362,9 @@ def note_accesses(context: int, warp: int, row: int, mask: int, how: int) -> Non
             if address >= y.GENERIC_SHARED:
                 address -= y.GENERIC_SHARED
             store_i64(temp, lane, address)
+    store_i64(warp_base(context, warp), y.W_ACTORS, mask)
+    if how == WRITE:
+        keep_near(context, warp, row, mask, temp, 8, near_how(how))
     shared_lanes(context, warp, row, mask, temp, 8, how)
 
 
@@ -435,6 +440,7 @@ def wait(context: int, warp: int, row: int, mask: int) -> int:
             vector = mbarrier_vector(context, slot, 1)
             if load_i64(p, y.P_FLAGS) & RELAXED == 0:
                 acquire_from(context, warp, vector)
+                lanes_learn(context, warp)
             else:
                 tell_begun(context, vector, clocks_of(context, warp))
     blocked = load_i64(base, y.W_BLOCKED) & mask

@@ -266,6 +266,7 @@ def run_tensor_copy(context: int, warp: int, row: int, mask: int) -> int:
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:
             continue
+        store_i64(warp_base(context, warp), y.W_ACTORS, 1 << lane)
         if op == LOAD:
             good = issue_load(context, warp, row, lane)
         elif op == STORE:

@@ -236,6 +236,8 @@ def _race(raw: Raw) -> Told:
     if _ALLOC in raw.there and raw.run.cell(address) is not None:
         before = "allocates"
     place = raw.run.shared(address) if address < 1 << 40 else raw.run.memory.place_of(address)[1]
+    if pair & order.LANES:
+        return _lanes(raw, place)
     if pair & order.PROXY:
         needs = "fence.proxy.async"
         tail = f"ordered, but for the proxies: needs {needs} between the write and what follows it"
@@ -260,6 +262,22 @@ def _race(raw: Raw) -> Told:
         needs = "an mbarrier or a barrier"
         tail = f"unordered: needs {needs} between them"
     return f"{raw.here} {now} {place}, which {raw.other} {raw.there} {before}; {tail}", place, needs
+
+
+def _lanes(raw: Raw, place: str) -> Told:
+    """Two lanes of one warp."""
+    _, now, before = _RACES[pair_of(raw)]
+    earlier, later = raw.row[y.F_RELEASE] >> 5, raw.row[y.F_RELEASE] & 31
+    how = "unordered"
+    if raw.numbers[1] & order.SAME:
+        how = "unordered, of the same value"
+    needs = "bar.warp.sync"
+    return (
+        f"{raw.here} of lane {later} {now} {place}, which lane {earlier}'s {raw.there} {before}; "
+        f"{how}: needs {needs} between them",
+        place,
+        needs,
+    )
 
 
 def _late(raw: Raw, place: str) -> Told:

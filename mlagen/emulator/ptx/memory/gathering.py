@@ -6,7 +6,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block, gathered
-from mlagen.emulator.ptx.order.lanes import met
+from mlagen.emulator.ptx.order.lanes import met, met_in_order
 from mlagen.emulator.ptx.state import first_lane, report, warp_base
 
 _BARRIER = 1 << 31  # the object of WAIT_WARP at bar.warp.sync; no row has this number
@@ -70,7 +70,7 @@ def meet_group(context: int, warp: int, row: int, group: int, named: int) -> Non
     members = members_of(context, warp, row, group, named)
     missing = members & load_i64(base, y.W_LIVE) & ~group
     if missing == 0:
-        met(context, warp, members)
+        met_in_order(context, warp, members)
         return
     blocked = load_i64(base, y.W_BLOCKED)
     here = 0
@@ -84,7 +84,7 @@ def meet_group(context: int, warp: int, row: int, group: int, named: int) -> Non
     if here == missing:
         store_i64(base, y.W_BLOCKED, blocked & ~here)
         store_i64(base, y.W_OTHER, -1)  # look where all go on
-        met(context, warp, members)
+        met_in_order(context, warp, members)
     else:
         block(context, warp, group, y.WAIT_WARP, _BARRIER, members)
 

@@ -15,6 +15,8 @@ from mlagen.emulator.ptx.memory.buffers import global_delta
 from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.lanes import accessed
 from mlagen.emulator.ptx.order.loads import begun
+from mlagen.emulator.ptx.order.meeting import near_how
+from mlagen.emulator.ptx.order.pairs import keep_near
 from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import (
     cta_base,
@@ -253,6 +255,7 @@ def note_accesses(context: int, warp: int, row: int, size: int, how: int) -> Non
     addresses = temp + 8 * z.ADDRESSES
     if shared != 0:
         accessed(context, warp, shared)
+        keep_near(context, warp, row, shared, addresses, size, near_how(how))
         shared_lanes(context, warp, row, shared, addresses, size, how)
         if load_i64(program_row(context, row), y.P_MARKS) & y.MARK_LOADS != 0:
             begun(context, warp, row, shared, addresses, size)

@@ -34,6 +34,7 @@ from mlagen.emulator.ptx.order.layout import (
     WORD_SLOTS,
     WORDS,
 )
+from mlagen.emulator.ptx.order.pairs import lanes_learn, lanes_tell
 from mlagen.emulator.ptx.state import warp_base
 
 
@@ -104,6 +105,7 @@ def release_global(context: int, warp: int, address: int) -> None:
     told(context, warp)
     step_clock(context, warp)
     join(context, flag + mine * size, clocks_of(context, warp))
+    lanes_tell(context, warp, y.ALL)
     for other in range(clusters):
         if other != mine:
             join(context, flag + other * size, known(context, mine, other))
@@ -119,6 +121,7 @@ def learn(context: int, warp: int, flag: int) -> None:
         if other != mine:
             join(context, known(context, mine, other), flag + other * size)
     join(context, clocks_of(context, warp), flag + mine * size)
+    lanes_learn(context, warp)
 
 
 @compiled

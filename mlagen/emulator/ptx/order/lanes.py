@@ -5,8 +5,8 @@ its own accesses, and behind those that other lanes made before all of them met 
 bar.warp.sync or another .sync or .aligned instruction, or at a barrier. So where other lanes have
 accessed shared memory since, a release by some lanes tells what the warp had done when they met.
 
-This is all that lanes are told apart for. Accesses of the lanes that release count as those of the
-others do, two lanes of a warp never race with each other, and what one lane acquires all know.
+Accesses of the lanes that release count as those of the others do, and what one lane acquires all
+know. That two lanes of a warp are ordered themselves is looked at elsewhere (`pairs`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mlagen.emulator.ptx.order.clocks import (
     warp_of,
 )
 from mlagen.emulator.ptx.order.layout import FENCED, GENERIC
+from mlagen.emulator.ptx.order.pairs import all_ordered, lanes_tell, some_ordered
 from mlagen.emulator.ptx.state import warp_base
 
 
@@ -42,6 +43,16 @@ def met(context: int, warp: int, lanes: int) -> None:
         step_clock(context, warp)
         store_i64(base, y.W_MET, load_i64(clocks_of(context, warp), own(context, warp, GENERIC)))
         store_i64(base, y.W_ACCESSED, 0)
+
+
+@compiled
+def met_in_order(context: int, warp: int, lanes: int) -> None:
+    """The same at bar.warp.sync or a barrier, which order what lanes access, too."""
+    met(context, warp, lanes)
+    if load_i64(warp_base(context, warp), y.W_LIVE) & ~lanes == 0:
+        all_ordered(context, warp)
+    else:
+        some_ordered(context, warp, lanes)
 
 
 @compiled
@@ -66,7 +77,9 @@ def release_lanes(context: int, warp: int, lanes: int, vector: int) -> None:
     base = warp_base(context, warp)
     if load_i64(base, y.W_ACCESSED) & ~lanes == 0:
         release_to(context, warp, vector)
+        lanes_tell(context, warp, y.ALL)
         return
+    lanes_tell(context, warp, lanes)
     told(context, warp)
     step_clock(context, warp)
     clocks = clocks_of(context, warp)

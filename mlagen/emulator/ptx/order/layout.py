@@ -92,6 +92,20 @@ L_ADDRESSES: Final = 9
 L_SIZE: Final = L_ADDRESSES + 32
 KEPT: Final = 128  # a warp; a power of two
 
+# An access of a warp to shared memory whose lanes are not all ordered (order.pairs): its row, the
+# lanes that are not, how, bytes a lane, the lanes that have released it, whether N_KNOWN counts,
+# the first byte and the one behind the last, whether no two of its lanes meet (UNKNOWN until it is
+# asked), whether all write one value to one place; addresses; of each lane those ordered after it.
+# Before the accesses of a warp: the last one of each row.
+N_ROW, N_LANES, N_HOW, N_SIZE, N_TOLD, N_PARTIAL, N_LOW, N_HIGH, N_APART, N_ONE = range(10)
+UNKNOWN: Final = -1
+N_ADDRESSES: Final = 10
+N_KNOWN: Final = N_ADDRESSES + 32
+NEAR_SIZE: Final = N_KNOWN + 32
+NEAR: Final = 64  # a warp; a power of two
+NEAR_ROWS: Final = 64  # a power of two
+NEAR_ROOM: Final = NEAR_ROWS + NEAR * NEAR_SIZE
+
 
 def kinds(ctas: int, cta_warps: int, own: int) -> tuple[int, int, int]:
     """How many components a warp has, of a program that has `own`; C_FENCED_MORE, and

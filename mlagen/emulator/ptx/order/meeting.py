@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, kind_of, own, warp_of
@@ -35,8 +35,19 @@ from mlagen.emulator.ptx.order.layout import (
     FENCED_COPY,
     GENERIC,
     LATE_BIT,
+    N_HOW,
+    N_LANES,
+    N_ONE,
+    N_ROW,
     ROW_AT,
     WGMMA,
+)
+from mlagen.emulator.ptx.order.pairs import (
+    STRONG,
+    WRITES,
+    actors_of,
+    near_access,
+    unordered_lanes,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ORDERED, tensor_order
@@ -55,6 +66,7 @@ SAME = 16  # added: both write the same value
 MEET = 32  # added: two warps of a warpgroup, which meet at a wgmma in between
 TENSOR_FENCE = 64  # added: in tensor memory, ordered, but for tcgen05.fence
 LATE = 128  # added: the load was issued before a release, and its value used after it
+LANES = 256  # added: two lanes of one warp
 NOT_FENCED, FENCED_ELSEWHERE, FENCED_HERE = range(3)
 
 
@@ -184,3 +196,60 @@ def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bo
     elif number == mine:
         return True
     return load_i64(clocks, number) >= (before >> CLOCK_AT) & CLOCKS
+
+
+@spliced
+def recent(context: int, warp: int, before: int, mine: int) -> bool:
+    """Whether an earlier access is of `warp` itself, since all of its lanes were ordered. `mine`:
+    its component."""
+    since = load_i64(warp_base(context, warp), y.W_ORDERED)
+    return (before >> COMPONENT_AT) & COMPONENTS == mine and (before >> CLOCK_AT) & CLOCKS > since
+
+
+@compiled
+def lanes_meet(
+    context: int, warp: int, row: int, address: int, bytes_: int, strong: int, how: int, agent: int
+) -> None:
+    """Bytes of four are accessed that the warp itself has accessed: report another lane of it that
+    nothing orders before this one."""
+    low = address & ~3
+    high = low + 4
+    while (bytes_ >> (low & 3)) & 1 == 0:
+        low += 1
+    while (bytes_ >> ((high - 1) & 3)) & 1 == 0:
+        high -= 1
+    writes = 0 if how == READ else WRITES
+    if strong != 0:
+        writes |= STRONG
+    actors = actors_of(context, warp, row)
+    found = unordered_lanes(context, warp, row, low, high, writes, actors)
+    if found < 0:
+        return
+    near = near_access(context, warp, found >> 10)
+    pair = AFTER_WRITE_READ
+    if how != READ:
+        wrote = load_i64(near, N_HOW) & WRITES != 0
+        pair = AFTER_WRITE_WRITE if wrote else AFTER_READ_WRITE
+    severity = y.ERROR
+    if how == READ:  # what the lane wrote itself, as the others did
+        same = load_i64(near, N_ONE) != 0 and (load_i64(near, N_LANES) >> (found & 31)) & 1 != 0
+    else:
+        same = agent == 0 and changes_nothing(context, warp, row, address)
+    if same:
+        severity = y.LETTER
+        pair |= SAME
+    pair |= LANES
+    told = report(context, y.RACE, row, load_i64(near, N_ROW), warp, address, pair, severity)
+    if told != 0:
+        store_i64(told, y.F_RELEASE, found & 1023)
+
+
+@spliced
+def near_how(how: int) -> int:
+    """What `pairs` keeps of READ, WRITE and the others."""
+    kept = 0
+    if how >= ATOMIC:
+        kept |= STRONG
+    if how != READ and how != STRONG_READ:
+        kept |= WRITES
+    return kept

@@ -53,9 +53,13 @@ from mlagen.emulator.ptx.order.meeting import (
     GENERAL,
     READ,
     USE,
+    lanes_meet,
     meet,
     ordered,
+    recent,
 )
+from mlagen.emulator.ptx.order.pairs import lanes_alone
+from mlagen.emulator.ptx.order.tensors import ISSUED
 from mlagen.emulator.ptx.state import report
 
 
@@ -109,12 +113,11 @@ def access_record(
     ):
         pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
         clean = not meet(context, warp, row, address, write, pair, agent)
-    if how == READ:
-        note_read(context, record, clocks, access)
-        return clean
-    count = load_i64(record, RECORD_READS)
+    near = agent < ISSUED and recent(context, warp, write, mine)
+    count = 0 if how == READ else load_i64(record, RECORD_READS)
     for i in range(RECORD_FIRST, RECORD_FIRST + count):
         held = load_i64(record, i)
+        near |= agent < ISSUED and recent(context, warp, held, mine)
         if (
             held & bytes_ != 0
             and access & held & ATOMIC_BIT == 0
@@ -122,6 +125,12 @@ def access_record(
             and meet(context, warp, row, address, held, AFTER_READ_WRITE, agent)
         ):
             clean = False
+    if near and not lanes_alone(context, warp, row):  # other words may have other lanes
+        lanes_meet(context, warp, row, address, bytes_, access & ATOMIC_BIT, how, agent)
+        clean = False
+    if how == READ:
+        note_read(context, record, clocks, access)
+        return clean
     store_i64(record, RECORD_WRITE, access)
     store_i64(record, RECORD_READS, 0)
     return clean

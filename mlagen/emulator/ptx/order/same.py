@@ -7,10 +7,10 @@ every warp that has a copy of a value store it.
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
-from mlagen.emulator.native.raw import int64, load_i64, load_u8
+from mlagen.emulator.native.raw import int64, load_i64, load_u8, load_u32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.state import listed, place, program_row
+from mlagen.emulator.ptx.state import first_lane, listed, place, program_row
 
 
 @compiled
@@ -27,6 +27,32 @@ def same_byte(context: int, warp: int, p: int, lane: int, offset: int) -> bool:
     wide = 8 if bits >= 64 else 4
     host = load_i64(load_i64(context, y.C_TEMP), z.HOSTS + lane) + offset
     return int64(load_u8(source + wide * lane, within)) == int64(load_u8(host, 0))
+
+
+@compiled
+def one_value(context: int, warp: int, row: int, lanes: int) -> bool:
+    """Whether row `row` is a store whose lanes all have the same value."""
+    p = program_row(context, row)
+    if load_i64(p, y.P_CLASS) != y.X_STORE:
+        return False
+    items = load_i64(p, y.P_AUX + z.ITEMS)
+    first = first_lane(lanes)
+    for item in range(items):
+        bits = listed(context, p, items + item)
+        source = place(context, warp, listed(context, p, item))
+        for lane in range(y.LANES):
+            if (lanes >> lane) & 1 == 0:
+                continue
+            differ = False
+            if bits < 64:
+                differ = load_u32(source, lane) != load_u32(source, first)
+            else:
+                differ = load_i64(source, lane) != load_i64(source, first)
+            if bits > 64:
+                differ |= load_i64(source, y.LANES + lane) != load_i64(source, y.LANES + first)
+            if differ:
+                return False
+    return True
 
 
 @compiled

@@ -10,7 +10,15 @@ from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.clocks import GENERIC, clocks_of, own
 from mlagen.emulator.ptx.order.meeting import WRITE, packed
 from mlagen.emulator.ptx.order.records import record_of_one, shadow_of
-from mlagen.emulator.ptx.state import cta_of, fault, first_lane, give_way, moved, program_row
+from mlagen.emulator.ptx.state import (
+    cta_of,
+    fault,
+    first_lane,
+    give_way,
+    moved,
+    program_row,
+    warp_base,
+)
 from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor.cells import (
     cell_host,
@@ -94,6 +102,7 @@ def allocate(context: int, warp: int, row: int, mask: int) -> int:
     if load_i64(context, y.C_SANITIZE) != 0:
         temp = load_i64(context, y.C_TEMP)
         store_i64(temp, lane, where)
+        store_i64(warp_base(context, warp), y.W_ACTORS, 0)
         shared_lanes(context, warp, row, 1 << lane, temp, 4, WRITE)
     store_u32(shared_host(context, where), 0, uint32(first * t.UNIT))
     moved(context)

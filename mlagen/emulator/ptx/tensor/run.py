@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
-from mlagen.emulator.native.raw import load_i64
+from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.tensors import fence_after, fence_before
-from mlagen.emulator.ptx.state import program_row
+from mlagen.emulator.ptx.state import program_row, warp_base
 from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor.allocation import allocate, free, relinquish
 from mlagen.emulator.ptx.tensor.issue import issue_commit, issue_copy, issue_product
@@ -32,6 +32,7 @@ def run_pipe(context: int, warp: int, row: int, mask: int) -> None:
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:
             continue
+        store_i64(warp_base(context, warp), y.W_ACTORS, 1 << lane)
         if op == t.MMA:
             good = issue_product(context, warp, row, lane)
         elif op == t.COPY:
