@@ -252,15 +252,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "--seed 31",
     ): "it takes minutes: tests/mutation judges a sample",
     (
-        "mutation.md",
-        "mlagen mutate mla_sparse_prefill_gfx950 --set num_heads=16 --set d_qk=512 "
-        "--set rows=model1 --sample 20 --seed 31",
-    ): "it takes minutes: tests/mutation judges a sample",
-    (
-        "mutation.md",
-        "mlagen mutate mla_sparse_prefill_sm90 --set num_heads=16 --sample 20 --seed 42",
-    ): "it takes minutes: tests/mutation judges mutants of PTX",
-    (
         "mutation_ptx.md",
         "mlagen mutate mla_decode_sm90 --set num_heads=16 --sample 60 --seed 1 -o out/m",
     ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",

@@ -9,7 +9,6 @@ Without `--write` the text is printed.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -60,42 +59,20 @@ def figures(report: dict[str, Any]) -> str:
     )
 
 
+# By whom a mutant was found equivalent, and what that says.
+REASONS = {
+    "order": "it moves over a cluster without memory operations and waits: no access, wait or "
+    "barrier comes in another order",
+    "runs": "the order that remains is enough: every run is free of findings and has the same bits",
+    "letter": "found by the letter of the ISA alone: LLVM's code, or shipped kernels, do without",
+}
+
+
 def _equivalents(verdicts: list[Verdict]) -> list[str]:
-    waits = [v for v in verdicts if v["mutant"]["kind"] == "waits"]
-    parts = [f"{len(verdicts)} in all. By class and reason:", ""]
-    if waits:
-        places = "; ".join(f"{v['mutant']['section']}, {v['mutant']['cluster']}" for v in waits)
-        texts = sorted({v["why"] for v in waits})
-        parts += [f"* **waits**, {len(waits)}: {'; '.join(texts)}. In {places}."]
-    for by, reason in (
-        ("order", "they move over a cluster without memory operations and waits, so every wave "
-                  "issues the same sequence of accesses, waits and barriers"),
-        ("runs", "the order that remains is enough: every run is free of findings and has the same "
-                 "bits"),
-    ):  # fmt: skip
-        own = [v for v in verdicts if v["by"] == by and v["mutant"]["kind"] != "waits"]
-        if own:
-            kinds = ", ".join(dict.fromkeys(v["mutant"]["kind"] for v in own))
-            parts += [f"* **{kinds}**, {len(own)}: {reason}.", "", _places(own), ""]
-    return parts
-
-
-def _places(verdicts: list[Verdict]) -> str:
-    """One row a section and operator; clusters with the waves that the mutant concerns."""
-    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for verdict in verdicts:
-        mutant = verdict["mutant"]
-        over = re.search(r" over (.*)$", mutant["what"])
-        where = over[1] if over else mutant["cluster"] or mutant["what"]
-        where = where.replace("cluster ", "")
-        key = (mutant["section"], mutant["operator"])
-        groups.setdefault(key, {}).setdefault(where, []).append(mutant["role"])
-    rows = []
-    for (section, operator), clusters in groups.items():
-        listed = "; ".join(f"{where} ({', '.join(roles)})" for where, roles in clusters.items())
-        verb = "over " if operator.startswith("moved") and "stagger" not in listed else ""
-        rows.append((section, operator, f"{verb}{listed}"))
-    return _table(("section", "barrier", "clusters (waves)"), rows)
+    """One row a class, mutation and reason."""
+    counts = Counter((v["mutant"]["kind"], v["mutant"]["operator"], v["by"]) for v in verdicts)
+    rows = [(kind, operator, REASONS[by], str(n)) for (kind, operator, by), n in counts.items()]
+    return [_table(("class", "mutation", "why it is no defect", "mutants"), rows), ""]
 
 
 def _row(kind: str, operator: str, verdicts: list[Verdict]) -> tuple[str, ...]:
