@@ -112,6 +112,7 @@ class Paged:
 
     def mover(self, pipeline: Pipeline, boxes: list[tuple[TmaTile, int]]) -> Mover:
         """How the producer fills a pipeline of keys."""
-        template = "gather" if self.paged.producer_threads else "copy"
+        by_rows = bool(self.paged.producer_threads)
+        template = "latent/gather" if by_rows else "swap_ab/rows/paged/copy"
         more: dict[str, Any] = {"boxes": boxes, "role": self.producer, "places": self.places[0]}
-        return self.kernel.mover(pipeline, f"swap_ab/rows/paged/{template}", **more)
+        return self.kernel.mover(pipeline, template, **more)

@@ -152,5 +152,6 @@ class Kernel(Recording):
     def _operation(self, template: str, tile: Tile | None, more: Mapping[str, Any]) -> Operation:
         """Of a shared template, or of the family's own; `role`: only that one records it."""
         role = more.get("role")
-        own = self.form.templates.get(template, f"latent/{template}")
+        shared = template if "/" in template else f"latent/{template}"
+        own = self.form.templates.get(template, shared)
         return super()._operation(own, tile, {**more, "roles": (role.name,) if role else ()})

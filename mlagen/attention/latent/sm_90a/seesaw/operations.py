@@ -189,7 +189,7 @@ class Seesaw:
     def late_arrive(self, tile: Tile, exchange: Exchange) -> None:
         """Delay the arrival of `exchange` to this place: this role's products are issued by now, so
         the reader's come after them in the matrix pipe."""
-        self._record("empty", tile, name="late_arrive",
+        self._record("pipeline/nothing", tile, name="late_arrive",
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:

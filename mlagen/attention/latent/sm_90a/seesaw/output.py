@@ -76,9 +76,11 @@ class Output:
         """Where a block has several items, the right warpgroup arrives when it has read the left
         one's sums, and the left one waits before the next item overwrites them."""
         if self.read and role is self.kernel.left:
-            self.kernel.record("empty", None, name="wait_sums", uses=(Value(self.read.name),))
+            self.kernel.record(
+                "pipeline/nothing", None, name="wait_sums", uses=(Value(self.read.name),)
+            )
         elif self.read:
-            self.kernel.record("empty", None, name="arrive_sums",
+            self.kernel.record("pipeline/nothing", None, name="arrive_sums",
                                defines=(Value(self.read.name),))  # fmt: skip
 
     def _of(self, role: WarpRole, left: Any, right: Any) -> Any:

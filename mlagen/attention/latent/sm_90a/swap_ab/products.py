@@ -95,8 +95,8 @@ class E4m3:
     before P is known. P, M and alpha are those of `HOPPER_E4M3` (`latent.order`)."""
 
     weights = Weights(
-        P_BYTES, "swap_ab/softmax/weights_e4m3", "swap_ab/softmax/rescale_e4m3",
-        {"p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3)},
+        P_BYTES, "swap_ab/softmax/weights_e4m3",
+        context={"p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3)},
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, queries: Queries, keys: Ring, held: int) -> None:

@@ -115,7 +115,8 @@ class AsStored:
         """Set rows past the sequence's end to 0 in SMEM: P is 0 there, but 0 * NaN is not."""
         if self.cleans:
             held = tuple(Value(self.keys.pipelines[n].name, tile) for n in self.keys.valued)
-            self.kernel.record("swap_ab/storage/zero_tail", tile, uses=held, defines=held,
+            values = self.keys.tiles[: self.kernel.k.d_v // self.keys.columns]
+            self.kernel.record("latent/zero_tail", tile, keys=values, uses=held, defines=held,
                                joins=True, guarded=True)  # fmt: skip
 
 
