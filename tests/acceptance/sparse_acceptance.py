@@ -11,8 +11,7 @@ import numpy as np
 from sparse_published import COSINE, FAR, FAR_SHARE, MEAN, MOST, Published, published
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.facts import order_of
-from mlagen.families.mla_decode.unit import unit_of
+from mlagen.attention.latent.facts import facts_of, order_of
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -24,7 +23,7 @@ from mlagen.verify import verify
 
 def ran(artifact: Artifact, call: Published, rows: list[int], mode: Any) -> dict[str, Any]:
     """Outputs of the call, of which the blocks of these rows ran."""
-    count = groups_of(call.inputs.config.num_heads, unit_of(artifact.manifest).rows)
+    count = groups_of(call.inputs.config.num_heads, facts_of(artifact.manifest).rows)
     blocks = [(row * count + n, 0, 0) for row in rows for n in range(count)]
     trial = PREFILL.trial(call.inputs)
     outputs, report = trial.run(artifact, EmulatedLauncher(workgroups=blocks, mode=mode))

@@ -183,17 +183,42 @@ def test_comparisons_swap_what_they_compare() -> None:
     assert one.after == "setp.lt.and.u32 %p, %t, %i, %p;"
 
 
-def test_the_emulator_alone_does_not_judge_what_orders_the_lanes_of_a_warp() -> None:
+def removed_warp_barriers(text: str) -> list[PtxMutant]:
+    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["barriers"])
+    return [m for m in made if m.operator == "bar.warp.sync removed"]
+
+
+def test_a_barrier_of_a_warp_whose_lanes_exchange_nothing_orders_nothing() -> None:
     text = RING.replace("    ld.shared.u32 %v", "    bar.warp.sync -1; ld.shared.u32 %v")
-    (one,) = [
-        m
-        for m in make_mutants(Kernel(text, read_ptx(text).entries[0]), ["barriers"])
-        if m.operator == "bar.warp.sync removed"
-    ]
+    (one,) = removed_warp_barriers(text)
     alone = PtxJudge(text, RingRuns(), None).judge(one)
-    assert (alone.outcome, alone.by) == ("missed", "lanes")
+    assert (alone.outcome, alone.by) == ("equivalent", "runs")
     both = PtxJudge(text, RingRuns(), AuditJudge(text, "ring", Given())).judge(one)
-    assert (both.outcome, both.by) == ("equivalent", "audit")
+    assert (both.outcome, both.by) == ("equivalent", "audit and runs")
+
+
+# Each lane reads its neighbour's number and gives it back by way of shared memory. The next tile's
+# stores come after the mbarriers of the ring.
+EXCHANGED = RING.replace(
+    "    ld.shared.u32 %v, [%at];",
+    """    .shared .align 128 .b8 swap[128];
+    .reg .b32 %next, %there;
+    xor.b32 %next, %at, 4;
+    ld.shared.u32 %v, [%next];
+    mov.u32 %there, swap;
+    sub.u32 %there, %there, %smem;
+    add.u32 %next, %next, %there;
+    add.u32 %there, %at, %there;
+    st.shared.u32 [%next], %v;
+    bar.warp.sync -1;
+    ld.shared.u32 %v, [%there];""",
+)
+
+
+def test_the_emulator_alone_finds_that_lanes_of_a_warp_exchange_without_a_barrier() -> None:
+    (one,) = removed_warp_barriers(EXCHANGED)
+    verdict = PtxJudge(EXCHANGED, RingRuns(), None).judge(one)
+    assert (verdict.outcome, verdict.by) == ("killed", "race-raw"), verdict
 
 
 def test_operands_are_split_at_commas_outside_of_brackets() -> None:

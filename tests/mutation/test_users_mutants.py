@@ -119,20 +119,19 @@ def test_what_nothing_here_executes_is_refused(gemm: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "arguments", "message"),
+    ("fields", "facts", "message"),
     [
-        ({"ragged": True}, ["q", "work_indptr"], "a persistent grid, whose workgroups walk"),
-        ({"kv_form": "latent"}, ["q"], "keys in"),
+        ({"ragged": True}, {"items": "several"}, "a persistent grid, whose workgroups walk"),
+        ({"kv_form": "latent"}, {}, "keys in"),
     ],
 )
 def test_prefill_that_has_no_inputs_for_mutants_is_refused(
-    fields: dict, arguments: list[str], message: str
+    fields: dict, facts: dict, message: str
 ) -> None:
     config = MlaConfigV2(num_heads=1, num_kv_heads=1, **fields)
-    args = [SimpleNamespace(name=name) for name in arguments]
     problem, knobs = config.parts()
     fields = problem.to_fields()
-    manifest = SimpleNamespace(kernel="k", problem=fields, knobs=knobs, args=args)
+    manifest = SimpleNamespace(kernel="k", problem=fields, knobs=knobs, facts=facts)
     artifact: Any = SimpleNamespace(manifest=manifest)
     with pytest.raises(UnsupportedError, match=message):
         PrefillMutants(KIND, artifact)

@@ -288,7 +288,7 @@ def logic(op: str, *args: Value) -> Value:
     if op == "not":
         (a,) = args
         if is_number(a):
-            return 1 - (a != 0)  # type: ignore[operator]
+            return 1 - (a != 0)
         if isinstance(a, Logic) and a.op == "not":
             return a.args[0]
         if isinstance(a, Unknown) or not _short(a):
