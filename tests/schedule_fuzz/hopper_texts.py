@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from ptx_runs import Map, run
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.block_sizes import MERGE_INTS
 from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
-from mlagen.attention.latent.problem import item_rows
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
 from mlagen.errors import MlagenError
@@ -57,26 +55,26 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 class Trial:
     """One launch: its grid, and what holds the outputs of a run.
 
-    `arguments` makes them anew for the kernel of a text, outputs poisoned; `wrong` says what is
-    wrong with them, or nothing.
+    `arguments` makes them anew for a kernel, tensor maps as its manifest has them, outputs
+    poisoned; `wrong` says what is wrong with them, or nothing.
     """
 
     call: Call
     grid: tuple[int, int]
-    arguments: Callable[[str], dict[str, Any]]
+    arguments: Callable[[Artifact], dict[str, Any]]
     wrong: Callable[[dict[str, Any]], str]
 
     def run(self, made: Artifact, settings: Settings) -> tuple[dict[str, Any], str]:
         """Outputs, and what is wrong with them."""
-        arguments = self.arguments(made.text)
+        arguments = self.arguments(made)
         run(made.text, self.grid, arguments, settings=settings)
         return {name: arguments[name] for name in arguments.keys() & OUTPUTS}, self.wrong(arguments)
 
 
 @dataclass(frozen=True)
 class OfKind:
-    """One launch as the problem's kind makes it, of the kernel of `artifact` with another text and
-    what that needs."""
+    """One launch as the problem's kind makes it, of the kernel of `artifact` with another text,
+    what that needs and its arguments."""
 
     call: Call
     artifact: Artifact
@@ -84,7 +82,11 @@ class OfKind:
     expected: tuple[Expected, ...]
 
     def run(self, edited: Artifact, settings: Settings) -> tuple[dict[str, Any], str]:
-        needs = msgspec.structs.replace(self.artifact.manifest, resources=edited.manifest.resources)
+        own = edited.manifest
+        needs = msgspec.structs.replace(
+            self.artifact.manifest, resources=own.resources, args=own.args,
+            kernarg_bytes=own.kernarg_bytes,
+        )  # fmt: skip
         launcher = EmulatedLauncher(
             mode=settings.mode, threads=1, max_instructions=settings.max_instructions
         )
@@ -140,11 +142,11 @@ def wrong(found: list[Trial | OfKind], made: Artifact, doing: Callable[[str], No
     return ""
 
 
-def _tensor(text: str, name: str, array: Any, box_rows: int) -> Any:
-    """An argument as the kernel takes it: a tensor map where it declares 128 bytes (an edit may
-    change that), or a pointer."""
-    mapped = re.search(rf"\.param [^,\n]*\.b8 {name}\[128\]", text)
-    return Map(array, box_rows) if mapped else array
+def _tensor(made: Artifact, name: str, array: Any) -> Any:
+    """An argument as the kernel takes it, which an edit may change: a tensor map with boxes of the
+    rows that its manifest says, or a pointer."""
+    (map,) = (arg.tensor_map for arg in made.manifest.args if arg.name == name)
+    return array if map is None else Map(array, map.box_rows)
 
 
 def _held(pairs: Iterator[Any]) -> str:
@@ -174,7 +176,7 @@ def _decode(
     else:
         work = plan_work(config, lengths, blocks=1)
     assert not len(work.merges), "the merge is a kernel of its own"
-    order, height = (KEYS_AS_ROWS, -(-item_rows(config) // 8) * 8) if few else (SEESAW, 64)
+    order = KEYS_AS_ROWS if few else SEESAW
     if converted:
         order = FROM_REGISTERS[config.cache_dtype]
     if config.compute == "fp8":  # sums of fp32 are not cut
@@ -182,14 +184,14 @@ def _decode(
     expected = [oracle(inputs, splits=work.splits, order=order) for oracle in (exact, rounded)]
     shape = (inputs.batch, config.num_heads, config.q_len)
     gathered, pool, q = config.page_size == 1, inputs.cache, inputs.q
+    row = pool.shape[2] * pool.shape[3]
     mapped = config.dtype == "bf16" or config.compute == "fp8"
 
-    def arguments(text: str) -> dict[str, Any]:
+    def arguments(kernel: Artifact) -> dict[str, Any]:
         tokens = q.size // (config.num_heads * q.shape[-1])
-        rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
         made = {
-            "q": Map(q.reshape(-1, 576), height) if mapped else q,
-            "cache": pool if gathered else rows,
+            "q": _tensor(kernel, "q", q.reshape(-1, 576) if mapped else q),
+            "cache": pool if gathered else _tensor(kernel, "cache", pool.reshape(-1, row)),
             "items": work.items, "block_table": inputs.block_table,
             "cache_lengths": inputs.cache_lengths, "max_pages": inputs.max_pages,
             "o": np.full((*q.shape[:-1], 512), np.nan, BF16),
@@ -207,7 +209,7 @@ def _decode(
             made["kv_scale"] = np.float32(inputs.kv_scale)
         if work.shares is not None:
             made["shares"] = work.shares
-        if ".param .u64 arrivals" in text:
+        if any(arg.name == "arrivals" for arg in kernel.manifest.args):
             made["arrivals"] = np.zeros(2 * max(work.slots, 1), np.int32)
         return made
 
@@ -236,11 +238,12 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
     merges = np.concatenate([work.merges, np.zeros((1, MERGE_INTS), np.int32)])
     rows = heads * len(keys)
 
-    def arguments(text: str) -> dict[str, Any]:
+    def arguments(kernel: Artifact) -> dict[str, Any]:
         return {
             "merges": merges, "partial_o": partial_o, "partial_lse": partial_lse,
             "o": np.full((rows, 512), np.nan, BF16), "lse": np.full(rows, np.nan, np.float32),
             "lse_stride": 1,
+            **({} if kernel.manifest.facts["slot_rows"] else {"slot_rows": 64}),
         }  # fmt: skip
 
     def judged(made: dict[str, Any]) -> str:
@@ -274,7 +277,7 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
 
 
 def _of_kind(call: Call, config: Any, knobs: dict[str, Any], name: str) -> Iterator[OfKind]:
-    """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
+    """As the kind has it, of the shipped kernel, whose facts no edit changes."""
     chosen = {knob: knobs[knob] for knob in ("variant", "persistent") if knob in knobs}
     artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)
@@ -292,10 +295,10 @@ def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     expected = [oracle(inputs) for oracle in (product, in_fp32)]
     sizes = inputs.sizes
 
-    def arguments(text: str) -> dict[str, Any]:
+    def arguments(kernel: Artifact) -> dict[str, Any]:
         return {
-            "a": _tensor(text, "a", inputs.a, knobs["m_tile"]),
-            "b": _tensor(text, "b", inputs.b, knobs["n_tile"]),
+            "a": _tensor(kernel, "a", inputs.a),
+            "b": _tensor(kernel, "b", inputs.b),
             "c": np.full((sizes["m"], sizes["n"]), np.nan, np.float32),
             **sizes,
         }
@@ -316,8 +319,13 @@ def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     # No map describes rows without columns: these hold what must not come into the result.
     mapped = inputs.x if k else np.full((m, 32), np.nan, np.float32)
 
-    def arguments(text: str) -> dict[str, Any]:
-        return {"x": Map(mapped, 128), "out": np.full(m, np.nan, np.float32), "m": m, "k": k}
+    def arguments(kernel: Artifact) -> dict[str, Any]:
+        return {
+            "x": _tensor(kernel, "x", mapped),
+            "out": np.full(m, np.nan, np.float32),
+            "m": m,
+            "k": k,
+        }
 
     def judged(made: dict[str, Any]) -> str:
         return _held(compare(of, made["out"][None, :, None, None]) for of in expected)

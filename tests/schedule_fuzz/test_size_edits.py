@@ -118,6 +118,10 @@ TOLD: list[tuple[str, str, str, str]] = [
      "load_values(i+1) is for role right, not for left"),
     ("mla_decode_sm90 fp8", "d.rescale(i, d.left, left)", "d.rescale(i, d.left, right)",
      "is for role right, not for left"),
+    ("mla_decode_merge_sm90", "slot_rows=BLOCK_ROWS", "slot_rows=2 * BLOCK_ROWS",
+     "slots of slot_rows=128 query rows built in"),
+    ("mla_decode_merge_sm100", "slot_rows=0", "slot_rows=-1",
+     "slots of slot_rows=-1 query rows built in"),
     ("mla_sparse_decode_sm90 held in parts",
      "late = stored.scales != 'none' and stored.scales_at is None", "late = False",
      "takes %place0 (rows of the next tile that this thread fetches) of look_ahead(i+1)"),
@@ -138,14 +142,18 @@ def test_parts_refuse_what_does_not_fit(
     ("name", "old", "new"),
     [
         (FEW, "s.smem.room('of warps', 4 * 4 * rows)", "s.smem.room('of warps', 8 * 4 * rows)"),
+        (FEW, "rows_in_eights(k)", "rows_in_eights(k) * 2"),
         ("mla_decode_sm100", "budget.o,", "64,"),
         ("mla_decode_merge_sm90", "splits, columns = (4,", "splits, columns = (2,"),
+        ("mla_decode_merge_sm90", "slot_rows=BLOCK_ROWS", "slot_rows=0"),
     ],
 )
-def test_what_may_be_chosen_stays_legal(name: str, old: str, new: str, tmp_path: Path) -> None:
-    """More room than is touched, and counts that templates follow."""
+def test_what_may_be_chosen_stays_right(name: str, old: str, new: str, tmp_path: Path) -> None:
+    """More room or rows than are touched, and counts that templates follow."""
     function, case, _ = edited(name, {}, old, new, tmp_path)
-    assert function.build(judge._problem(case, function), case.knobs)
+    made = judge._built(case, function, dict(case.knobs))
+    trials = judge.prepare(named(name), tmp_path / "whole").trials
+    assert not hopper_texts.wrong(trials[:1], made, str)
 
 
 # Where operations state nothing, as in kernels of users, what printed lines say is looked at.

@@ -11,7 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.attention.latent.block_sizes import LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.attention.latent.block_sizes import (
+    BLOCK_ROWS,
+    LINES_A_ROW,
+    MERGE_BYTES,
+    MERGE_WARPS,
+)
 from mlagen.dsl import (
     Operation,
     PipelineOrder,
@@ -41,7 +46,7 @@ BLACKWELL = "mlagen_flash_fwd_mla_combine_kernel_sm100"
 class MlaDecodeMerge:
     """The operations of one merge kernel over the schedule's registers (acc, weight, taken) and its
     room for the sums of warps. `symbol`: of the entry. `slot_rows`: query rows of a slot; 0: the
-    call says how many."""
+    call says how many, as on Blackwell, where a CTA pair leaves slots of 128."""
 
     def __init__(
         self,
@@ -56,6 +61,12 @@ class MlaDecodeMerge:
             raise ScheduleError(
                 f"role {role.name!r} has warps {role.warps.start}..{role.warps.stop - 1}",
                 hint=f"a block of the merge has {MERGE_WARPS} warps, all of one role",
+            )
+        allowed = (0,) if s.tmem.capacity else (BLOCK_ROWS, 0)
+        if slot_rows not in allowed:
+            raise ScheduleError(
+                f"the merge has slots of slot_rows={slot_rows} query rows built in",
+                hint=f"{' or '.join(map(str, allowed))}; with 0 the call says how many",
             )
         self.k, self.role = k, role
         line = k.d_v // LINES_A_ROW
