@@ -56,9 +56,9 @@ class PtxFinding(Finding):
     it), undefined-shared, diverged, barrier-count, bar-order, mbarrier-misuse, bytes-uncounted,
     pending-at-exit, shared-gone and shared-early (a block of the cluster may have ended, or not
     begun), registers-budget, wgmma-misuse, global-bounds, shared-bounds, local-bounds,
-    param-bounds, const-bounds, alignment, descriptor, map-misuse, undefined-tensor and
-    tensor-misuse (of tensor memory), unset-argument, deadlock, trap, not-ended. The ones that end a
-    run are told without the sanitizer too.
+    param-bounds, const-bounds, alignment, descriptor, map-misuse, tensormap-fence,
+    undefined-tensor and tensor-misuse (of tensor memory), unset-argument, deadlock, trap,
+    not-ended. The ones that end a run are told without the sanitizer too.
     """
 
     line: int

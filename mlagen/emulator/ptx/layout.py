@@ -54,7 +54,8 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_USES,  # what the ends of blocks come after (order.blocks): USE_SIZE int64 a component, a CTA
     C_ORDER,  # G_ slots: order through global memory (order.grid)
     C_NEAR,  # accesses of each warp whose lanes are not all ordered (order.pairs), NEAR a warp
-) = range(36)
+    C_EDITS,  # tensor maps that the kernel edits (order.maps); 0: it edits none
+) = range(37)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -316,7 +317,8 @@ FIND_SLOTS: Final = 16384
     TENSOR_MISUSE,  # a: a rule of tensor.layout
     SHARED_EARLY,  # an access to a CTA of the cluster that may not have begun
     BARRIER_ORDER,  # an arrival at a named barrier that may belong to the use before; a: its number
-) = range(1, 20)
+    MAP_FENCE,  # a copy through a tensor map whose edit it may not see; a: why (order.maps)
+) = range(1, 21)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
 ERROR: Final = 2  # nothing orders it
 

@@ -12,6 +12,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.matrix import layout as matrix
 from mlagen.emulator.ptx.order import layout as order
+from mlagen.emulator.ptx.order.maps import edits_bytes
 from mlagen.emulator.ptx.order.tables import GridTables, communicates, grid_tables
 from mlagen.emulator.ptx.program import Program
 from mlagen.emulator.ptx.tensor import layout as tensor
@@ -138,6 +139,8 @@ class ClusterState:
         }
         for slot, size in sizes.items():
             self._place(slot, np.zeros(max(size, 64), np.uint8))
+        if setup.sanitize and program.edits:
+            self._place(y.C_EDITS, np.zeros(edits_bytes(total), np.uint8))
         if setup.sanitize:
             self._place(y.C_RECORDS, order.record_table(ctas * room // 4, general))
         memory = np.full(ctas * room // 4, y.POISON, np.uint32)

@@ -40,7 +40,7 @@ class Program:
 
     `symbols`: state space and address of each variable. `dynamic`: where the launch's shared memory
     begins, after the static variables. `tensor`: it has tensor memory. `loads`: some of its loads
-    are kept (order.loads).
+    are kept (order.loads). `edits`: it edits tensor maps.
     """
 
     entry: Entry
@@ -58,6 +58,7 @@ class Program:
     globals: tuple[GlobalVariable, ...]
     tensor: bool = False
     loads: bool = False
+    edits: bool = False
 
 
 # The last few kernels with their tables, to which nothing writes.
@@ -120,4 +121,5 @@ def _translated(module: Module, entry: Entry) -> Program:
         variables.globals,
         any(i.name == "tcgen05" for i in entry.instructions),
         loads,
+        any(i.name == "tensormap" for i in entry.instructions),
     )

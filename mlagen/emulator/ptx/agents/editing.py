@@ -27,6 +27,7 @@ from mlagen.emulator.ptx.agents.places import (
     shared_place,
 )
 from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.maps import map_edited
 from mlagen.emulator.ptx.order.meeting import READ, WRITE
 from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import fault, first_lane, program_row
@@ -100,6 +101,8 @@ def replace_field(context: int, warp: int, row: int, mask: int) -> None:
         host = 0
         if in_global and address < y.GENERIC_CONST:
             host = global_host(context, row, address, a.MAP_BYTES, 2)
+            if load_i64(context, y.C_EDITS) != 0:
+                map_edited(context, warp, row, address, 0)
         else:
             address = shared_place(context, row, address, a.MAP_BYTES, 64)
             if address >= 0:
@@ -136,3 +139,4 @@ def copy_map(context: int, warp: int, row: int, mask: int) -> None:
         shared_lanes(context, warp, row, 1 << lane, temp, 8, READ)
         store_i64(temp, lane, target)
         global_lanes(context, warp, row, 1 << lane, temp, 8, WRITE)
+        map_edited(context, warp, row, target, 1)

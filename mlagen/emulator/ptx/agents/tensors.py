@@ -35,6 +35,7 @@ from mlagen.emulator.ptx.order.clocks import (
     told,
 )
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
+from mlagen.emulator.ptx.order.maps import map_used
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
 from mlagen.emulator.ptx.state import cta_of, fault, program_row, report, warp_base
 
@@ -93,6 +94,8 @@ def read_map(context: int, warp: int, row: int, address: int, words: int) -> boo
         report(context, y.MAP_MISUSE, row, -1, warp, a.MISALIGNED, address, y.ERROR)
     magic = load_i64(host, 0)
     index = load_i64(host, 1)
+    if load_i64(context, y.C_EDITS) != 0:
+        map_used(context, warp, row, address)
     if magic == a.MAP_EDITED:
         if edited_words(words, host):
             return True

@@ -15,6 +15,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.host.memory import Memory
 from mlagen.emulator.ptx.machine import Setup
+from mlagen.emulator.ptx.order import maps
 from mlagen.emulator.ptx.order import meeting as order
 from mlagen.emulator.ptx.tensor import layout as tensor
 from mlagen.names import short_name
@@ -489,6 +490,27 @@ def _map(raw: Raw) -> Told:
     return f"{raw.here}: {rule}", "a tensor map", "a map that fits"
 
 
+_EDITS = {
+    maps.NOT_TOLD: ("which this warp may not know", "a synchronisation between the two"),
+    maps.NOT_RELEASED: (
+        "and did not fence",
+        "fence.proxy.tensormap::generic.release by the warp that edits, before it tells others",
+    ),
+    maps.NOT_ACQUIRED: (
+        "without the fence of whoever uses it",
+        "fence.proxy.tensormap::generic.acquire of the map's 128 bytes between edit and copy",
+    ),
+}
+
+
+def _map_fence(raw: Raw) -> Told:
+    why, address, _ = raw.numbers
+    lacks, needs = _EDITS[why]
+    place = raw.run.memory.place_of(address)[1]
+    text = f"{raw.here} goes through the tensor map in {place} that {raw.other} {raw.there} edited"
+    return f"{text}, {lacks}; needs {needs}", place, needs
+
+
 # How a finding is called, who tells of it, and its severity; 0 where the row's C says it.
 KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.RACE: ("race", _race, 0),
@@ -509,5 +531,6 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.ERROR),
     y.ALIGNMENT: ("alignment", _alignment, y.ERROR),
     y.MAP_MISUSE: ("map-misuse", _map, y.ERROR),
+    y.MAP_FENCE: ("tensormap-fence", _map_fence, y.ERROR),
     y.TENSOR_MISUSE: ("tensor-misuse", _tensor, 0),
 }

@@ -126,12 +126,23 @@ def _fence(t: Translator, i: Instruction) -> Row:
         rest = parts[1:]
         if rest[:1] == ("async",) and rest[1:] in _SPACES:
             return Row(y.X_FENCE, f.PROXY_ASYNC, flags=_SPACES[rest[1:]])
-        if rest == ("alias",) or rest[:1] == ("tensormap::generic",):
-            known(i, {"proxy", "alias", "tensormap::generic", *_SEMANTICS, *_WIDTHS})
-            return Row(y.X_FENCE, f.PROXY_OTHER)
+        if rest == ("alias",):
+            return Row(y.X_FENCE, f.PROXY_ALIAS)
+        if rest[:1] == ("tensormap::generic",):
+            return _map_fence(t, i)
         raise not_modelled(i)
     known(i, _SEMANTICS | _WIDTHS)
     return Row(y.X_FENCE, f.SCOPE)
+
+
+def _map_fence(t: Translator, i: Instruction) -> Row:
+    """Of all edits of its warp, or of the map at an address, whose 128 bytes are said."""
+    known(i, {"proxy", "tensormap::generic", "acquire", "release", *_WIDTHS})
+    if "release" in i.parts:
+        counted(i, 0, 0)
+        return Row(y.X_FENCE, f.MAP_RELEASE)
+    counted(i, 2, 2)
+    return Row(y.X_FENCE, f.MAP_ACQUIRE, items=operands(t, i.operands[:1]))
 
 
 TRANSLATIONS: dict[str, Translation] = {
