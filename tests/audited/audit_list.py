@@ -3,12 +3,12 @@
     python tests/audited/audit_list.py                all that can be had, into out/audited
     python tests/audited/audit_list.py fa3 aiter/mla  kernels with that in name or family
     python tests/audited/audit_list.py --ours         those that need no other repository
-    python tests/audited/audit_list.py --page PAGE.md the table of a page, too
+    python tests/audited/audit_list.py --page PAGE.md rows of a page's table, too
     python tests/audited/audit_list.py --pin          hashes of what was made, into the list
 
 It ends with 1 when an audit found an error of a rule that the list does not judge, ended without
 a verdict, or read a file of another hash than the list's; else with 0. What cannot be had is told,
-and counts for nothing.
+and counts for nothing. Rows of a page that were not measured now stay; each names its commit.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ MOST = 60.0  # seconds of CPU that an audit may take, told or not what it leaves
 _WALL = 30 * 60.0  # seconds after which a process is held to hang, on a machine however busy
 _BEGIN, _END = "<!-- list: begin -->", "<!-- list: end -->"
 _HEAD = (
-    "| kernel | target | errors | unproved | by the letter | unchecked | followed | CPU s |\n"
-    "|---|---|---|---|---|---|---|---|\n"
+    "| kernel | target | errors | unproved | by the letter | unchecked | followed | CPU s | at |\n"
+    "|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
 @dataclass(frozen=True)
 class Row:
     """What an audit said. `rules`: of its errors; `followed`: paths of PTX, or `all` and `part` of
-    a code object; `code`: the exit code; `wrong`: why the row fails, "" where it does not."""
+    a code object; `code`: the exit code; `wrong`: why the row fails, "" where it does not; `at`:
+    the commit that audited."""
 
     name: str
     family: str
@@ -66,15 +67,28 @@ class Row:
     sha256: str = ""
     wrong: str = ""
     missing: str = ""
+    at: str = ""
 
     def line(self) -> str:
         """Of the table."""
         if self.missing:
-            return f"| {self.name} | {self.target} | not had: {self.missing} | | | | | |"
+            return (
+                f"| {self.name} | {self.target} | not had: {self.missing} | | | | | | {self.at} |"
+            )
         return (
             f"| {self.name} | {self.target} | {self.errors} | {self.unproved} | {self.letter}"
-            f" | {self.unchecked} | {self.followed} | {self.seconds:.1f} |"
+            f" | {self.unchecked} | {self.followed} | {self.seconds:.1f} | {self.at} |"
         )
+
+    @classmethod
+    def told(cls, line: str) -> Row:
+        """What a line of the table tells."""
+        cells = line.strip("| \n").split(" | ")
+        if len(cells) != 9:
+            raise ValueError(f"no row of an audit: {line}")
+        errors, unproved, letter, unchecked = map(int, cells[2:6])
+        return cls(cells[0], "", cells[1], errors, unproved, letter, unchecked, cells[6],
+                   float(cells[7]), at=cells[8])  # fmt: skip
 
 
 def audit(kernel: Listed, made: Made) -> Row:
@@ -87,7 +101,7 @@ def audit(kernel: Listed, made: Made) -> Row:
         err.seek(0)
         report, said = out.read().decode(), err.read().decode(errors="replace")
     row = Row(kernel.name, kernel.family, kernel.target, seconds=round(seconds, 1), code=code,
-              sha256=made.sha256)  # fmt: skip
+              sha256=made.sha256, at=commit())  # fmt: skip
     if code not in (0, 4, 6) or not report.strip():
         why = "hung" if code == -signal.SIGKILL else f"exit code {code}"
         return _with(row, wrong=f"no verdict: {why}: {said.strip()[-200:]}")
@@ -191,25 +205,44 @@ def summary(rows: Iterable[Row]) -> str:
     )
 
 
-def table(rows: list[Row]) -> str:
-    """All rows, what they were measured with first."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    day = datetime.now(UTC).date().isoformat()
-    where = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    said = f"Measured on {day} at {commit or 'no commit'} ({where}): {summary(rows)}.\n\n"
-    return said + _HEAD + "\n".join(row.line() for row in rows) + "\n"
+def commit() -> str:
+    """Of this repository, `+` behind it where something that audits was changed since."""
+    git = ("git", "-C", str(ROOT))
+    head = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True)
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "mlagen"], capture_output=True)
+    return head.stdout.strip() + "+" * (same.returncode != 0) if not head.returncode else "none"
 
 
-def write_page(page: Path, rows: list[Row]) -> None:
-    """Puts the table between the marks of a page."""
+def machine() -> str:
+    """What was measured on, and what else it did: the load average of the last 15 minutes."""
+    return (
+        f"{datetime.now(UTC).date().isoformat()}, {os.cpu_count()} cores, {platform.machine()},"
+        f" Python {platform.python_version()}, load average {os.getloadavg()[2]:.1f}"
+    )
+
+
+def write_page(page: Path, rows: Iterable[Row], listed: Iterable[Listed], told: str) -> None:
+    """Puts rows into the table between the marks of a page, in the list's order. Rows that were
+    not measured or not had now stay as they are, with the line that says of their commit what it
+    was measured on. `told`: that of these rows' commit."""
     text = page.read_text()
     before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    old, end, after = rest.partition(_END)
     if not (begin and end):
         raise SystemExit(f"{page}: no {_BEGIN} … {_END}")
-    page.write_text(f"{before}{_BEGIN}\n{table(rows)}{_END}{after}")
+    had = [row for row in rows if not row.missing]
+    by_name = {row.name: row for row in (*_rows(old), *had)}
+    kept = [by_name[one.name] for one in listed if one.name in by_name]
+    lines = dict(re.findall(r"^\* (\w+\+?): (.*)$", old, re.M))
+    lines |= dict.fromkeys((row.at for row in had), told)
+    used = {row.at for row in kept}
+    said = "".join(f"* {at}: {line}\n" for at, line in lines.items() if at in used)
+    body = _HEAD + "\n".join(row.line() for row in kept)
+    page.write_text(f"{before}{_BEGIN}\n{summary(kept)}.\n\n{said}\n{body}\n{_END}{after}")
+
+
+def _rows(table: str) -> list[Row]:
+    return [Row.told(line) for line in table.splitlines() if re.match(r"\| \S+ \| (sm|gfx)", line)]
 
 
 def pin(rows: Iterable[Row], kernels: Iterable[Listed]) -> None:
@@ -248,7 +281,7 @@ def main() -> int:
     if asked.pin:
         pin(rows, kernels)
     if asked.page:
-        write_page(asked.page, rows)
+        write_page(asked.page, rows, listing.kernels, machine())
     return int(any(row.wrong for row in rows))
 
 

@@ -35,8 +35,12 @@ def test_foreign_kernels_are_named_by_source_commit_and_hash() -> None:
 
 def test_the_page_has_a_row_of_each_and_judges_each_error() -> None:
     text = PAGE.read_text()
-    rows = re.findall(r"^\| ([\w.-]+) \| (?:sm_90a|sm_100a|gfx950) \|", text, re.M)
-    assert rows == [kernel.name for kernel in LISTING.kernels]
+    rows = [
+        Row.told(line) for line in re.findall(r"^\| \S+ \| (?:sm_\d+a|gfx950) \|.*$", text, re.M)
+    ]
+    assert [row.name for row in rows] == [kernel.name for kernel in LISTING.kernels]
+    for row in rows:
+        assert f"\n* {row.at}: " in text
     for kernel in LISTING.kernels:
         assert kernel.reason in text
         for rule in kernel.judged:
@@ -101,16 +105,45 @@ def test_an_audit_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code < 0 and seconds < 10
 
 
-def test_a_table_is_written_between_the_marks(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- list: begin -->\nold\n<!-- list: end -->\nafter\n")
+def _page(folder: Path, table: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(f"before\n<!-- list: begin -->\n{table}\n<!-- list: end -->\nafter\n")
+    return page
+
+
+def test_rows_are_written_between_the_marks(tmp_path: Path) -> None:
+    """Rows of other runs stay, with what is told of their commit; what was not had changes none."""
+    page = _page(
+        tmp_path,
+        "9 kernels\n\n* aaaa: one day, 2 cores\n* bbbb: another day\n\n"
+        "| two | sm_90a | 1 | 2 | 3 | 4 | 9 paths | 2.5 | aaaa |\n"
+        "| one | gfx950 | 0 | 0 | 0 | 7 | part | 9.5 | bbbb |\n"
+        "| gone | gfx950 | 0 | 0 | 0 | 7 | part | 9.5 | bbbb |",
+    )
+    listed = [Listed(name, "gfx950", "f") for name in ("one", "two", "three")]
     rows = [
-        Row("one", "f", "gfx950", errors=2, unchecked=1, followed="part", seconds=1.5),
+        Row("one", "f", "gfx950", errors=2, unchecked=1, followed="part", seconds=1.5, at="cccc+"),
         Row("two", "f", "sm_90a", missing="no clone"),
     ]
-    audit_list.write_page(page, rows)
+    audit_list.write_page(page, rows, listed, "today")
     text = page.read_text()
     assert text.startswith("before\n<!--") and text.endswith("<!-- list: end -->\nafter\n")
-    assert "| one | gfx950 | 2 | 0 | 0 | 1 | part | 1.5 |" in text
-    assert "| two | sm_90a | not had: no clone |" in text and "old" not in text
-    assert "1 kernels: 2 errors in 1" in text
+    assert "* aaaa: one day, 2 cores\n* cccc+: today\n" in text and "bbbb" not in text
+    told = [line for line in text.splitlines() if re.match(r"\| (one|two|gone) ", line)]
+    assert told == [
+        "| one | gfx950 | 2 | 0 | 0 | 1 | part | 1.5 | cccc+ |",
+        "| two | sm_90a | 1 | 2 | 3 | 4 | 9 paths | 2.5 | aaaa |",
+    ]
+    assert "2 kernels: 3 errors in 2, 2 unproved, 5 unchecked; median 2.0 s" in text
+    again = text
+    audit_list.write_page(page, rows, listed, "today")
+    assert page.read_text() == again
+
+
+def test_a_page_that_has_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no row of an audit"):
+        audit_list.write_page(_page(tmp_path, "| one | gfx950 | 2 | part |"), [], [], "")
+    page = tmp_path / "other.md"
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="list: begin"):
+        audit_list.write_page(page, [], [], "")

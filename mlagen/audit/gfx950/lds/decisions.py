@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, product
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import OPAQUE, WIDE, Model, Node, Values
+from mlagen.audit.gfx950.lds.shapes import needed
 from mlagen.audit.launch import Triple
 from mlagen.binary.integers import MASK, signed
 
@@ -23,9 +25,9 @@ _MANY = 1024  # rounds, which may be more than are followed
 _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
 _TRIAL_STEPS = 20  # nodes that a trial evaluates, about
-_SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
-_TOGETHER, _DRAWS = 16, 96  # leaves that are drawn at once, and how often
-_DRAWN = (0, 1, _LARGE, 1 << 31)  # the last as the factor that divides by 2
+_SIZES = (*(64 * tiles + more for tiles in range(1, 17) for more in (0, 1)), _LARGE)
+_TOGETHER, _DRAWS, _ALL_DRAWS = 16, 1000, 3000  # leaves drawn at once; how often, and in a run
+_DRAWN = (0, 1, _LARGE, 1 << 24)  # the last as what a kernel divides before it counts with it
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -47,7 +49,7 @@ class Decisions:
         self.enlarged = False  # whether a value was made large to decide as wanted
         self._budget, self._grid, self._argument = budget, grid, argument
         self._large_first = large_first
-        self._trials = _TRIALS
+        self._trials, self._draws = _TRIALS, _ALL_DRAWS
         self._wide = False
         self.model: Model = {}
         self.made: dict[Node, bool] = {}
@@ -89,30 +91,39 @@ class Decisions:
         order = list(tries)
         if self._large_first:
             order.sort(key=lambda pair: (pair[0] not in right, -(pair[1] & _USUAL)))
-        for negative in (False, True):
-            for leaf, value in order:
-                if (value > MASK >> 1) == negative:
-                    trial = self._with(leaf, value)
-                    if self._fits(condition, want, trial, (leaf,)):
-                        return self._take({leaf: value})
+        order.sort(key=lambda pair: pair[1] > MASK >> 1)
+        return self._alone(condition, want, order) or self._together(condition, want, leaves)
+
+    def _alone(self, condition: Node, want: bool, order: Iterable[tuple[Node, int]]) -> bool:
+        """One value changed."""
+        for leaf, value in order:
+            if self._fits(condition, want, self._with(leaf, value), (leaf,)):
+                return self._take({leaf: value})
+        return False
+
+    def _together(self, condition: Node, want: bool, leaves: Sequence[Node]) -> bool:
+        """Several values changed at once."""
         # The least of several sizes does not grow with one of them.
-        raised = dict.fromkeys((x for x in leaves if self._in_the_grid(x, _LARGE)), _LARGE)
-        for leaf in leaves:
-            for value in _SIZES:
-                if not self._in_the_grid(leaf, value):
-                    continue
-                changed = {**raised, leaf: value}
-                if self._fits(condition, want, Values({**self.model, **changed}), leaves):
-                    return self._take(changed)
+        large, fixed = dict.fromkeys(leaves, _LARGE), needed(condition)
+        for base in (large, large | fixed) if fixed else (large,):
+            raised = {leaf: value for leaf, value in base.items() if self._in_the_grid(leaf, value)}
+            single = ({leaf: value} for leaf, value in product(leaves, _SIZES))
+            for change in chain(({},), single):
+                if all(self._in_the_grid(leaf, value) for leaf, value in change.items()):
+                    changed = {**raised, **change}
+                    if self._fits(condition, want, Values({**self.model, **changed}), leaves):
+                        return self._take(changed)
         # What several loaded bounds hold down grows with none of them alone.
         if not 1 < len(leaves) <= _TOGETHER or (condition, want) in self._drawn:
             return False
         self._drawn.add((condition, want))
         lots = random.Random(len(self.made))
-        for _ in range(_DRAWS):
-            drawn = {leaf: lots.choice((*_DRAWN, self._values.of(leaf))) for leaf in leaves}
+        choices = {leaf: (fixed[leaf], *_DRAWN) if leaf in fixed else _DRAWN for leaf in leaves}
+        for _ in range(min(_DRAWS, self._draws)):
+            self._draws -= 1
+            drawn = {leaf: lots.choice((*choices[leaf], self._values.of(leaf))) for leaf in leaves}
             changed = {leaf: x for leaf, x in drawn.items() if self._in_the_grid(leaf, x)}
-            if self._fits(condition, want, Values({**self.model, **changed}), leaves):
+            if self._agrees(condition, want, Values({**self.model, **changed}), leaves):
                 self._drawn.discard((condition, want))
                 return self._take(changed)
         return False
@@ -138,6 +149,9 @@ class Decisions:
 
     def _fits(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
         self._trials -= 1
+        return self._agrees(condition, want, trial, leaves)
+
+    def _agrees(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
         self._budget.spend(_TRIAL_STEPS)
         return bool(trial.of(condition)) == want and all(
             bool(trial.of(other)) == self.made[other]
@@ -146,15 +160,18 @@ class Decisions:
         )
 
     def _candidates(self, condition: Node, leaf: Node, old: int) -> Iterator[int]:
-        """Values to try: where the two sides meet if they are linear in the leaf, then others."""
+        """Values to try: where the two sides meet if they are linear in the leaf, common ones,
+        then where they meet if they are not linear, but grow with it."""
         sides = condition.args
-        if len(sides) == 2 and all(isinstance(side, Node) for side in sides):
+        numbers = len(sides) == 2 and all(isinstance(side, Node | int) for side in sides)
 
-            def difference(value: int) -> int:
-                trial = self._with(leaf, value)
-                a, b = (trial.of(side) for side in sides)
-                return int(signed(a) - signed(b))
+        def difference(value: int, number: Callable[[int], int] = signed) -> int:
+            self._budget.spend(_TRIAL_STEPS)
+            trial = self._with(leaf, value)
+            a, b = (trial.of(side) for side in sides)
+            return int(number(a) - number(b))
 
+        if numbers:
             here = difference(old)
             for step in (1, 64, 128):
                 slope = difference(old + step) - here
@@ -166,6 +183,9 @@ class Decisions:
             yield (old + step) & MASK
             yield (old - step) & MASK
         yield from _SMALL
+        if numbers:
+            number = signed if condition.op.endswith("_i32") else int
+            yield from _crossing(lambda value: difference(value, number))
 
     def allowed(self, leaves: Sequence[Node]) -> Iterator[Values]:
         """The values under the model, then with another value of one of `leaves`, as far as all
@@ -212,3 +232,20 @@ class Decisions:
         if kind == "memory":
             return "a loaded word"
         return f"a value of {kind}"
+
+
+def _crossing(difference: Callable[[int], int]) -> Iterator[int]:
+    """The two neighbours up to _USUAL between which a difference changes its sign, if it does so
+    once: 17 values of it are asked for at most."""
+    low, high = 0, _USUAL
+    below = difference(low) < 0
+    if below == (difference(high) < 0):
+        return
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (difference(middle) < 0) == below:
+            low = middle
+        else:
+            high = middle
+    yield low
+    yield high
