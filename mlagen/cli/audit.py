@@ -136,9 +136,9 @@ def command(
             if smem
             else "--kernel, --threads, --advice, --jobs, --launch, --lds and --limit do",
         )
-        from mlagen.cli.audit_gfx950 import Asked, audit_files, mutate_file
+        from mlagen.cli.audit_gfx950 import ObjectAuditRequest, audit_files, mutate_file
 
-        asked = Asked(kernel, threads, limit, launch, lds)
+        asked = ObjectAuditRequest(kernel, threads, limit, launch, lds)
         if mutated:
             if len(paths) > 1:
                 raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
@@ -158,7 +158,7 @@ def command(
     from mlagen.cli import audit_ptx
 
     most = SECONDS if max_seconds is None else max_seconds
-    wanted = audit_ptx.Asked(boxes, smem, threads, trips, cluster, manifest, most, launch)
+    wanted = audit_ptx.PtxAuditRequest(boxes, smem, threads, trips, cluster, manifest, most, launch)
     if mutated:
         if len(paths) > 1:
             raise ConfigError(f"--mutate takes one PTX file, not {len(paths)}")

@@ -41,7 +41,7 @@ _AROUND = 2  # instructions shown before and after the two of a finding
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditedFile:
     """One file's kernels, each with its disassembly by offset where that is printed; or why it
     could not be read."""
 
@@ -51,7 +51,7 @@ class Audited:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ObjectAuditRequest:
     """How an object is to be audited. `kernel`: None for all; `threads`: of a workgroup, 0 where
     the object says; `limit`: steps of each part, 0 for the default. `file`: how it is launched;
     `lds`: LDS asked for at launch, None where nobody says."""
@@ -91,7 +91,7 @@ class Asked:
 
 def audit_files(
     paths: Sequence[Path],
-    asked: Asked,
+    asked: ObjectAuditRequest,
     advice: bool,
     jobs: int,
     shown: int,
@@ -150,7 +150,9 @@ def audit_files(
     demand.require_proved(unproved, unchecked)
 
 
-def mutate_file(path: Path, asked: Asked, sample: int, seed: int, as_json: bool) -> None:
+def mutate_file(
+    path: Path, asked: ObjectAuditRequest, sample: int, seed: int, as_json: bool
+) -> None:
     """Audit the mutants of one kernel; raises FindingsError when one is not told."""
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_mutants
     from mlagen.binary import read_code_object
@@ -195,11 +197,11 @@ def mutate_file(path: Path, asked: Asked, sample: int, seed: int, as_json: bool)
 
 def _audited(
     paths: Sequence[Path],
-    asked: Asked,
+    asked: ObjectAuditRequest,
     jobs: int,
     *,
     listed: bool,
-) -> Iterator[Audited]:
+) -> Iterator[AuditedFile]:
     """The files one after the other, in the order given."""
     work = [(str(path), asked, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
@@ -217,7 +219,7 @@ def _watch(progress: ProgressBar | None) -> Watch | None:
     return lambda part, steps: progress.say(f"{part}: {steps / 1e6:.1f} M steps")
 
 
-def _audit(work: tuple[str, Asked, bool], watch: Watch | None = None) -> Audited:
+def _audit(work: tuple[str, ObjectAuditRequest, bool], watch: Watch | None = None) -> AuditedFile:
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_kernel
     from mlagen.binary import read_code_object
 
@@ -231,9 +233,9 @@ def _audit(work: tuple[str, Asked, bool], watch: Watch | None = None) -> Audited
             launch = asked.launch(one)
             audit = audit_kernel(one, asked.threads, launch=launch, limit=limit, watch=watch)
             found.append((audit, listing))
-        return Audited(file, tuple(found))
+        return AuditedFile(file, tuple(found))
     except MlagenError as error:
-        return Audited(file, (), error)
+        return AuditedFile(file, (), error)
 
 
 def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str, bool]]:

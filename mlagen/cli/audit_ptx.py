@@ -25,7 +25,7 @@ _GAPS = 100  # that are spelled out
 
 
 @dataclass(frozen=True)
-class Asked:
+class PtxAuditRequest:
     """How PTX is to be audited. `manifest`: its file, None for the one beside the text. `seconds`:
     of CPU time a file. `file`: how it is launched."""
 
@@ -80,7 +80,7 @@ class _Audited:
 
 def audit_files(
     paths: Sequence[tuple[Path, str]],
-    asked: Asked,
+    asked: PtxAuditRequest,
     jobs: int,
     shown: int,
     demand: Demand,
@@ -136,7 +136,9 @@ def _judge(done: Sequence[_Audited], demand: Demand) -> None:
     demand.require_proved(unproved, sum(len(report.unchecked) for _, report in reports))
 
 
-def _audited(paths: Sequence[tuple[Path, str]], asked: Asked, jobs: int) -> Iterator[_Audited]:
+def _audited(
+    paths: Sequence[tuple[Path, str]], asked: PtxAuditRequest, jobs: int
+) -> Iterator[_Audited]:
     """The files one after the other, in the order given."""
     work = [(path, file, asked) for path, file in paths]
     if jobs == 1 or len(work) == 1:
@@ -148,7 +150,7 @@ def _audited(paths: Sequence[tuple[Path, str]], asked: Asked, jobs: int) -> Iter
     yield from side_by_side(_audit, work, jobs, "auditing files")
 
 
-def _audit(work: tuple[Path, str, Asked]) -> _Audited:
+def _audit(work: tuple[Path, str, PtxAuditRequest]) -> _Audited:
     from mlagen.audit.ptx import audit_ptx
 
     path, file, asked = work

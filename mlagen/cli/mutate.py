@@ -13,7 +13,7 @@ from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:
-    from mlagen.mutation import Report, Source
+    from mlagen.mutation import CampaignReport, SubjectSource
     from mlagen.request import BuildTexts
 
 CLASSES = ("waits", "barriers", "nops", "swizzle", "arrivals", "fences", "registers", "phases",
@@ -117,7 +117,7 @@ def _source(
     launches: tuple[str, ...],
     allow_outside: bool,
     problem_file: str | None,
-) -> tuple[Source, str, str]:
+) -> tuple[SubjectSource, str, str]:
     """What is mutated, its text, and the suffix of a file of it."""
     from pathlib import Path
 
@@ -145,7 +145,7 @@ def _source(
     return ArtifactSource(artifact, problem, judges), artifact.text, suffix
 
 
-def _print(report: Report) -> None:
+def _print(report: CampaignReport) -> None:
     print_table("mutants", report.columns, report.rows())
     say()
     for title, verdicts in (("equivalent", report.equivalents()), ("missed", report.misses())):

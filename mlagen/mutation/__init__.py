@@ -8,17 +8,17 @@ own proof is asked nothing. Mutants of values (class "values") judge the data an
 mutate(ArtifactSource(artifact), count=20)
 """
 
-from mlagen.mutation.campaign import Report, missed_files, mutate, sample
+from mlagen.mutation.campaign import CampaignReport, missed_files, mutate, sample
 from mlagen.mutation.source import ArtifactSource
-from mlagen.mutation.subject import Source, Subject
+from mlagen.mutation.subject import Subject, SubjectSource
 from mlagen.mutation.verdict import Planted, Verdict
 
 __all__ = [
     "ArtifactSource",
+    "CampaignReport",
     "Planted",
-    "Report",
-    "Source",
     "Subject",
+    "SubjectSource",
     "Verdict",
     "missed_files",
     "mutate",

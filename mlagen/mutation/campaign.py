@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlagen.errors import ConfigError, FindingsError
-from mlagen.mutation.subject import Source, Subject, described
+from mlagen.mutation.subject import Subject, SubjectSource, described
 from mlagen.mutation.verdict import Verdict
 from mlagen.processes import safe_path, working
 
@@ -43,7 +43,7 @@ def sample(mutants: Sequence[Any], count: int, seed: int) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Report:
+class CampaignReport:
     """The verdicts on one kernel's mutants."""
 
     kernel: str
@@ -180,14 +180,14 @@ class Report:
 
 
 def mutate(
-    source: Source,
+    source: SubjectSource,
     *,
     classes: Iterable[str] = (),
     count: int | None = None,
     seed: int = 0,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> Report:
+) -> CampaignReport:
     """Judges the mutants of a kernel: all of some classes, or a sample of `count` of them.
 
     Without `classes`: those whose defects the checkers must see. `processes` of more than 1 judge
@@ -220,7 +220,7 @@ def mutate(
                 verdicts[numbers[future]] = future.result()
                 if progress:
                     progress(len(verdicts), len(chosen))
-    return Report(
+    return CampaignReport(
         kernel=subject.kernel,
         problem=subject.problem,
         made=len(mutants),
@@ -231,7 +231,7 @@ def mutate(
     )
 
 
-def missed_files(text: str, suffix: str, report: Report) -> dict[str, bytes]:
+def missed_files(text: str, suffix: str, report: CampaignReport) -> dict[str, bytes]:
     """The text of each missed mutant under a file name, for whoever looks into it."""
     return {
         f"{verdict.mutant.name}{suffix}": verdict.mutant.apply(text).encode()
@@ -242,7 +242,7 @@ def missed_files(text: str, suffix: str, report: Report) -> dict[str, bytes]:
 _worker: Subject | None = None
 
 
-def _start(source: Source) -> None:
+def _start(source: SubjectSource) -> None:
     """Prepares a judging process."""
     global _worker
     _worker = source.subject()

@@ -10,13 +10,13 @@ from mlagen.errors import ConfigError
 from mlagen.mutation import gfx950, ptx
 from mlagen.mutation.gfx950.subject import Gfx950Subject
 from mlagen.mutation.ptx.subject import artifact_subject
-from mlagen.mutation.subject import Source, Subject
+from mlagen.mutation.subject import Subject, SubjectSource
 
 EXECUTED = ("gfx950", "sm_90a", "sm_100a")  # the targets whose kernels an emulator executes
 
 
 @dataclass(frozen=True)
-class ArtifactSource(Source):
+class ArtifactSource(SubjectSource):
     """An artifact. `problem_file`: the schedule file that brings its kind of problem, where it is
     none of the shipped ones. `judges`: of PTX, who judges."""
 

@@ -1,7 +1,7 @@
 """What is mutated and judged: a kernel with whatever runs it.
 
-A `Source` says where a subject comes from; processes that judge are given one, and make a subject
-of their own. Each target has its subject in a folder of its name.
+A `SubjectSource` says where a subject comes from; processes that judge are given one, and make a
+subject of their own. Each target has its subject in a folder of its name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Subject(ABC):
         """Runs a mutant until it is decided."""
 
 
-class Source(ABC):
+class SubjectSource(ABC):
     """Where a subject comes from; fit to be sent to another process."""
 
     @property

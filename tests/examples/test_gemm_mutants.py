@@ -10,7 +10,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation.ptx.kernel import Kernel
+from mlagen.mutation.ptx.kernel import MutatedKernel
 from mlagen.mutation.ptx.makers import make_mutants
 from mlagen.ptx import read_ptx
 from mlagen.targets.nvidia.ptxas import PtxasResult
@@ -64,6 +64,6 @@ def test_a_defect_of_the_ring_is_found(artifact, rounds, kind, operator, place):
     entry = read_ptx(artifact.text).entries[0]
     told = {line.asm_line: (f"{line.role}: {line.section}: {line.operation}", 0)
             for line in artifact.manifest.source}  # fmt: skip
-    made = make_mutants(Kernel(artifact.text, entry, told), [kind])
+    made = make_mutants(MutatedKernel(artifact.text, entry, told), [kind])
     mutant = [m for m in made if m.operator == operator and place in m.place][-1]
     assert emulated(rounds, artifact, mutant.apply(artifact.text)).findings

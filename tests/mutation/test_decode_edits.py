@@ -15,7 +15,7 @@ from decode_runs import DecodeRuns, decode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.mutation.ptx import judge as ptx_judge
 from mlagen.mutation.ptx.judge import PtxJudge
-from mlagen.mutation.ptx.mutant import Edit, PtxMutant
+from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit
 from mlagen.ptx import read_ptx
 
 # Items of 5, 3, 2, 1 and no tiles, some of them in part, whose maximum grows from tile to tile.
@@ -50,7 +50,7 @@ class Hand:
         instructions = read_ptx(text).entries[0].instructions
         index = next(i.index for i in instructions if i.span[1] > at)
         new = found.expand(self.new)
-        edits = (Edit(at, stop, new),)
+        edits = (TextEdit(at, stop, new),)
         return PtxMutant("waits", self.name, index, line, found[0], new, edits)
 
 

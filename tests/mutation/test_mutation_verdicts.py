@@ -12,7 +12,7 @@ from mutated import SYMBOL, listing, prefill
 
 from mlagen import emulator
 from mlagen.errors import FindingsError
-from mlagen.mutation import ArtifactSource, Report, mutate
+from mlagen.mutation import ArtifactSource, CampaignReport, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
 from mlagen.mutation.gfx950 import judge
 from mlagen.mutation.gfx950.judge import Judge
@@ -23,7 +23,7 @@ SAMPLE = 12
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> CampaignReport:
     return mutate(ArtifactSource(prefill()), count=SAMPLE, seed=7)
 
 
@@ -44,20 +44,20 @@ def find(kind: str, operator: str, place: str, **fields: str) -> Mutant:
     return found
 
 
-def test_no_mutant_of_the_sample_is_missed(report: Report) -> None:
+def test_no_mutant_of_the_sample_is_missed(report: CampaignReport) -> None:
     assert len(report.verdicts) == SAMPLE
     assert report.missed == ()
     assert report.error() is None
     assert len(report.killed) > SAMPLE // 2
 
 
-def test_waits_barriers_and_nops_are_found_by_the_sanitizer(report: Report) -> None:
+def test_waits_barriers_and_nops_are_found_by_the_sanitizer(report: CampaignReport) -> None:
     own = [v for v in report.killed if v.mutant.kind in SYNCHRONISATION]
     assert own
     assert [v.mutant.name for v in own if not v.by_finding] == []
 
 
-def test_the_sample_is_counted(report: Report) -> None:
+def test_the_sample_is_counted(report: CampaignReport) -> None:
     total = report.rows()[-1]
     assert total[:3] == ("all", "", str(SAMPLE))
     assert int(total[3]) + int(total[6]) + int(total[7]) == SAMPLE
@@ -137,7 +137,7 @@ def test_what_a_blind_checker_does_not_see_is_missed(
     mutant = find("nops", "one shorter", "N = 2, cluster C, i = 0", what="s_nop 1 -> s_nop 0")
     verdict = judged.judge(mutant)
     assert verdict.outcome == "missed"
-    report = Report(SYMBOL, "", 1, (verdict,), 0.0, 1)
+    report = CampaignReport(SYMBOL, "", 1, (verdict,), 0.0, 1)
     error = report.error()
     assert isinstance(error, FindingsError)
     assert error.exit_code == 4

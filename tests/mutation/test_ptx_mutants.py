@@ -16,11 +16,11 @@ from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings,
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.family import MutantCall
 from mlagen.mutation.ptx import ORDER
-from mlagen.mutation.ptx.auditing import Audited, AuditJudge
+from mlagen.mutation.ptx.auditing import AuditJudge, MutantAudit
 from mlagen.mutation.ptx.judge import PtxJudge
-from mlagen.mutation.ptx.kernel import Kernel, split_operands
+from mlagen.mutation.ptx.kernel import MutatedKernel, split_operands
 from mlagen.mutation.ptx.makers import CLASSES, make_mutants
-from mlagen.mutation.ptx.mutant import Edit, PtxMutant, applied
+from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit, applied
 from mlagen.mutation.ptx.runs import Outputs, Runs
 from mlagen.mutation.ptx.subject import PtxSubject
 from mlagen.ptx import read_ptx
@@ -91,7 +91,7 @@ END:
     ret;
 }
 """
-KERNEL = Kernel(RING, read_ptx(RING).entries[0])
+KERNEL = MutatedKernel(RING, read_ptx(RING).entries[0])
 MUTANTS = make_mutants(KERNEL, CLASSES)
 
 
@@ -154,7 +154,7 @@ def test_a_wait_is_removed_whatever_its_predicate_is_called(predicate: str, guar
     named = wait.replace("%ready", predicate)
     text = RING.replace(f"FULL: {wait}", f"FULL: {{ .reg .pred P1; {guard}{named} }}")
     assert text != RING
-    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["waits"])
+    made = make_mutants(MutatedKernel(text, read_ptx(text).entries[0]), ["waits"])
     (one,) = [m for m in made if m.operator == "wait removed" and "[full]" in m.before]
     assert one.after == f"setp.eq.u32 {predicate}, 0, 0;"
     assert read_ptx(one.apply(text)).entries
@@ -166,10 +166,10 @@ def test_a_fence_of_init_beside_a_proxy_fence_is_told_from_the_text() -> None:
     beside = RING.replace(fence, f"{fence} fence.proxy.async;")
     elsewhere = beside.replace("END:", "END: barrier.cluster.arrive; barrier.cluster.wait;")
     for text, told in ((RING, False), (beside, True), (elsewhere, False)):
-        made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["fences"])
+        made = make_mutants(MutatedKernel(text, read_ptx(text).entries[0]), ["fences"])
         (one,) = [m for m in made if m.operator == "fence.mbarrier_init removed"]
         assert bool(one.excuse) is told
-    made = make_mutants(Kernel(beside, read_ptx(beside).entries[0]), ["fences"])
+    made = make_mutants(MutatedKernel(beside, read_ptx(beside).entries[0]), ["fences"])
     both = PtxJudge(beside, RingRuns(), AuditJudge(beside, "ring", Given()))
     verdicts = [both.judge(m) for m in made if m.operator == "fence.mbarrier_init removed"]
     assert [(v.outcome, v.by) for v in verdicts] == [("equivalent", "text")]
@@ -178,13 +178,13 @@ def test_a_fence_of_init_beside_a_proxy_fence_is_told_from_the_text() -> None:
 def test_comparisons_swap_what_they_compare() -> None:
     line = "setp.lt.and.u32 %p, %i, %t, %p;"
     text = RING.replace("READY:\n", f"{line}\nREADY:\n")
-    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["values"])
+    made = make_mutants(MutatedKernel(text, read_ptx(text).entries[0]), ["values"])
     (one,) = [m for m in made if m.before == line and m.operator == "operands swapped"]
     assert one.after == "setp.lt.and.u32 %p, %t, %i, %p;"
 
 
 def removed_warp_barriers(text: str) -> list[PtxMutant]:
-    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["barriers"])
+    made = make_mutants(MutatedKernel(text, read_ptx(text).entries[0]), ["barriers"])
     return [m for m in made if m.operator == "bar.warp.sync removed"]
 
 
@@ -231,7 +231,7 @@ def test_operands_are_split_at_commas_outside_of_brackets() -> None:
 
 def test_edits_fill_up_lines() -> None:
     text = "a\nb\nc\nd"
-    assert applied(text, [Edit(2, 5, "x"), Edit(0, 0, "y ")]) == "y a\nx\n\nd"
+    assert applied(text, [TextEdit(2, 5, "x"), TextEdit(0, 0, "y ")]) == "y a\nx\n\nd"
 
 
 KILLED = [
@@ -270,7 +270,7 @@ def test_a_kernel_that_is_not_clean_judges_nothing() -> None:
     with pytest.raises(FindingsError, match="the unmutated kernel has errors"):
         _ = PtxJudge(text, RingRuns(), None).reached
     judge = PtxJudge(text, RingRuns(), None, clean=False)
-    mutants = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["waits", "values"])
+    mutants = make_mutants(MutatedKernel(text, read_ptx(text).entries[0]), ["waits", "values"])
     removed = next(m for m in mutants if m.operator == "wait removed" and "[full]" in m.before)
     assert judge.judge(removed).by.startswith("race")
     swapped = next(m for m in mutants if m.operator == "operands swapped" and "%t, 32" in m.before)
@@ -317,7 +317,7 @@ def test_an_equivalent_one_has_both_reasons(judge: PtxJudge) -> None:
 
 def test_what_has_no_reason_is_missed(judge: PtxJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are silent, and the audit cannot tell why: nobody may call that equivalent."""
-    monkeypatch.setattr(AuditJudge, "judge", lambda *_: Audited("", ""))
+    monkeypatch.setattr(AuditJudge, "judge", lambda *_: MutantAudit("", ""))
     verdict = judge.judge(replace(of("barriers", "named barrier 1", "bar.sync"), excuse=""))
     assert (verdict.outcome, verdict.by) == ("missed", "no reason")
 
@@ -327,13 +327,13 @@ def test_a_mutant_that_does_not_end_is_killed(judge: PtxJudge) -> None:
     for mutant in steps:  # of the producer, of the consumer
         assert judge.judge(mutant).by in ("deadlock", "global-bounds")
     endless = "mov.u32 %t, %tid.x; AGAIN: bra AGAIN;"
-    edits = (Edit(*KERNEL.entry.instructions[0].span, endless),)
+    edits = (TextEdit(*KERNEL.entry.instructions[0].span, endless),)
     assert judge.judge(replace(steps[0], edits=edits)).by == "no end"
 
 
 def test_a_text_that_is_refused_is_killed(judge: PtxJudge) -> None:
     first = MUTANTS[0]
-    broken = replace(first, edits=(Edit(*KERNEL.entry.instructions[0].span, "mov.u32 %t;"),))
+    broken = replace(first, edits=(TextEdit(*KERNEL.entry.instructions[0].span, "mov.u32 %t;"),))
     verdict = judge.judge(broken)
     assert (verdict.outcome, verdict.by) == ("killed", "reader")
 

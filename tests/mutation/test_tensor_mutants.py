@@ -13,7 +13,7 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.mutation.ptx.kernel import Kernel
+from mlagen.mutation.ptx.kernel import MutatedKernel
 from mlagen.mutation.ptx.tensor import tensor_mutants
 from mlagen.mutation.source import ArtifactSource
 from mlagen.ptx import read_ptx
@@ -32,7 +32,7 @@ def built(heads: int) -> Artifact:
 def test_what_is_made(heads):
     text = built(heads).text
     (entry,) = read_ptx(text).entries
-    made = list(tensor_mutants(Kernel(text, entry)))
+    made = list(tensor_mutants(MutatedKernel(text, entry)))
     assert len({mutant.name for mutant in made}) == len(made)
     count = Counter(mutant.operator for mutant in made)
     for word in ("commit", "cp", "wait::ld", "wait::st", "dealloc", "fence::after_thread_sync"):

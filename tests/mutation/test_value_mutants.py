@@ -14,7 +14,7 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.mutation import ArtifactSource, Report, mutate
+from mlagen.mutation import ArtifactSource, CampaignReport, mutate
 from mlagen.mutation.gfx950 import value_judge
 from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.subject import make_mutants
@@ -107,7 +107,9 @@ def test_another_register_is_of_the_same_width_and_read_later() -> None:
 @pytest.mark.parametrize("make", [prefill, gemm, merge], ids=["mha", "gemm", "reduce"])
 def test_no_mutant_of_the_sample_is_missed(make: Any) -> None:
     seed = drawn_seed()
-    report: Report = mutate(ArtifactSource(make()), classes=["values"], count=SAMPLE, seed=seed)
+    report: CampaignReport = mutate(
+        ArtifactSource(make()), classes=["values"], count=SAMPLE, seed=seed
+    )
     assert len(report.verdicts) == SAMPLE
     assert report.misses() == [], f"seed {seed}"
     assert report.recall() == "none judged"

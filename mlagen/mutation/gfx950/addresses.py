@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.mutation.gfx950.listing import Line
+from mlagen.mutation.gfx950.listing import InstructionLine
 
 Words = npt.NDArray[np.uint32]
 _ITEM_MASK = 0x3FF  # v0 holds the work-item ids of x, y, z, ten bits each
@@ -35,7 +35,7 @@ _DESTINATION = re.compile(r"([vas])\[([^:\]]*)(?::[^\]]*)?\]")
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class KnownRegister:
     """One register in all threads, and the numbers of the lines it was computed by."""
 
     words: Words
@@ -48,15 +48,15 @@ def operands(code: str) -> list[str]:
 
 
 def evaluate(
-    lines: Iterable[Line], threads: int, changed: Mapping[int, str] | None = None
-) -> dict[str, Value]:
+    lines: Iterable[InstructionLine], threads: int, changed: Mapping[int, str] | None = None
+) -> dict[str, KnownRegister]:
     """What the registers hold after straight-line code, `changed` lines replaced.
 
     A register that something else than bit operations on the thread's number wrote is not in the
     result. `v_and_b32 v[x], 0x3ff, v[x]` is where the thread's number comes from.
     """
     changed = changed or {}
-    known: dict[str, Value] = {}
+    known: dict[str, KnownRegister] = {}
     for line in lines:
         code = changed.get(line.number, line.code)
         given = operands(code)
@@ -64,17 +64,17 @@ def evaluate(
             continue
         destination, sources = given[0], given[1:]
         mnemonic = code.partition(" ")[0]
-        value: Value | None = None
+        value: KnownRegister | None = None
         if mnemonic == "v_and_b32" and sources == [hex(_ITEM_MASK), destination]:
-            value = Value(np.arange(threads, dtype=np.uint32), frozenset())
+            value = KnownRegister(np.arange(threads, dtype=np.uint32), frozenset())
         elif mnemonic in _BINARY and len(sources) == 2:
             left, right = (_source(known, source, threads) for source in sources)
             if left is not None and right is not None:
                 words = _BINARY[mnemonic](left.words, right.words)
-                value = Value(words, left.lines | right.lines | {line.number})
+                value = KnownRegister(words, left.lines | right.lines | {line.number})
         elif mnemonic in _MOVES and len(sources) == 1:
             source = _source(known, sources[0], threads)
-            value = source and Value(source.words, source.lines | {line.number})
+            value = source and KnownRegister(source.words, source.lines | {line.number})
         if value is not None:
             known[destination] = value
         elif _DESTINATION.fullmatch(destination):
@@ -90,8 +90,8 @@ def number(text: str) -> int | None:
         return None
 
 
-def _source(known: Mapping[str, Value], text: str, threads: int) -> Value | None:
+def _source(known: Mapping[str, KnownRegister], text: str, threads: int) -> KnownRegister | None:
     literal = number(text)
     if literal is not None:
-        return Value(np.full(threads, literal & 0xFFFFFFFF, np.uint32), frozenset())
+        return KnownRegister(np.full(threads, literal & 0xFFFFFFFF, np.uint32), frozenset())
     return known.get(text)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mlagen.errors import UnsupportedError
-from mlagen.mutation.gfx950.listing import Block, Line, Listing, Role
+from mlagen.mutation.gfx950.listing import ClusterBlock, InstructionLine, Listing, WaveRange
 from mlagen.mutation.gfx950.mutant import Mutant, mutant, only
 
 _SCC_READERS = ("s_cbranch_scc", "s_cselect", "s_addc", "s_subb", "s_cmov", "s_cmovk")
@@ -30,8 +30,8 @@ _SCC_KEPT = ("s_mov", "s_mul", "s_nop", "s_barrier", "s_waitcnt", "s_setprio", "
 class _Junction:
     """Clusters that lead to the same clusters. Either side may be several, across sections."""
 
-    before: tuple[Block, ...]
-    after: tuple[Block, ...]
+    before: tuple[ClusterBlock, ...]
+    after: tuple[ClusterBlock, ...]
 
 
 def barrier_mutants(listing: Listing) -> Iterator[Mutant]:
@@ -49,7 +49,7 @@ def barrier_mutants(listing: Listing) -> Iterator[Mutant]:
     yield from _stagger_mutants(listing)
 
 
-def _roles(listing: Listing, block: Block) -> Iterator[Role | None]:
+def _roles(listing: Listing, block: ClusterBlock) -> Iterator[WaveRange | None]:
     """Whose barrier at the end of a block is mutated, each alone and (None) all together. Where
     roles have code of their own, all together are mutated with the first one's."""
     for at, role in enumerate(listing.roles):
@@ -80,14 +80,16 @@ def require_free_scc(listing: Listing) -> None:
                 break
 
 
-def _removed(listing: Listing, block: Block, role: Role | None) -> Mutant:
+def _removed(listing: Listing, block: ClusterBlock, role: WaveRange | None) -> Mutant:
     bare = "" if listing.moves_data(block) else "; its cluster moves no data"
     blocks = listing.twins([block]) if role is None else (block,)
     edits = {one.end: _instead(listing, one.end, role) for one in blocks}
     return _mutant(listing, "removed", f"s_barrier{bare}", block.end, edits, role)
 
 
-def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward: bool) -> Mutant:
+def _moved(
+    listing: Listing, junction: _Junction, role: WaveRange | None, *, forward: bool
+) -> Mutant:
     if role is None:
         junction = _Junction(listing.twins(junction.before), listing.twins(junction.after))
     taken, given = junction.before, junction.after
@@ -116,7 +118,7 @@ def _mutant(
     what: str,
     line: int,
     edits: dict[int, tuple[str, ...]],
-    role: Role | None,
+    role: WaveRange | None,
     unchanged: str = "",
 ) -> Mutant:
     """A mutant of a barrier, for the waves of a role; None: of all."""
@@ -173,7 +175,7 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
             yield _mutant(listing, way, what, line.number, edits, role)
 
 
-def _begins_item(listing: Listing, line: Line) -> bool:
+def _begins_item(listing: Listing, line: InstructionLine) -> bool:
     """Whether a barrier stands directly after the question if a work item is left."""
     order = list(listing.lines)
     at = order.index(line.number)
@@ -181,7 +183,7 @@ def _begins_item(listing: Listing, line: Line) -> bool:
     return line.section == "item" and compare == "s_cmp_ge_u32 s[ITEM], s[ITEMS]"
 
 
-def _executing(listing: Listing, line: Line) -> Role:
+def _executing(listing: Listing, line: InstructionLine) -> WaveRange:
     """The role that a stagger's barrier is for, from the branch round it or the code it is in."""
     if line.role:
         return next(role for role in listing.roles if role.name == line.role)
@@ -194,7 +196,7 @@ def _executing(listing: Listing, line: Line) -> Role:
     raise UnsupportedError(f"line {line.number}: a barrier of unknown waves ({compare}; {branch})")
 
 
-def _instead(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
+def _instead(listing: Listing, number: int, role: WaveRange | None) -> tuple[str, ...]:
     """What remains of a barrier that `role` (None: everybody) no longer executes."""
     if role is None or listing.lines[number].role:
         return ()
@@ -206,7 +208,7 @@ def _instead(listing: Listing, number: int, role: Role | None) -> tuple[str, ...
     )
 
 
-def _extra(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
+def _extra(listing: Listing, number: int, role: WaveRange | None) -> tuple[str, ...]:
     if role is None or listing.lines[number].role:
         return ("  s_barrier",)
     return only(listing, role, "s_barrier", f".Lmutant_{number}_extra")

@@ -27,7 +27,7 @@ _JUMPS = ("s_branch", "s_endpgm")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InstructionLine:
     """One instruction.
 
     `block`: index of its cluster in `Listing.blocks`, -1 outside of them. `operation`: what it
@@ -52,7 +52,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ClusterBlock:
     """One cluster of one section. `end`: its closing barrier, or the jump that leaves it."""
 
     index: int
@@ -66,7 +66,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class WaveRange:
     """Waves `first` .. `last` of a workgroup."""
 
     name: str
@@ -79,10 +79,10 @@ class Listing:
     """A text, taken apart. `lines`: its instructions by line number."""
 
     text: str
-    lines: dict[int, Line]
+    lines: dict[int, InstructionLine]
     labels: dict[str, int]
-    blocks: tuple[Block, ...]
-    roles: tuple[Role, ...]
+    blocks: tuple[ClusterBlock, ...]
+    roles: tuple[WaveRange, ...]
     slots: dict[str, tuple[int, int]]  # ring: (slots, bytes a slot)
 
     @cached_property
@@ -90,7 +90,7 @@ class Listing:
         return tuple(dict.fromkeys(line.section for line in self.lines.values()))
 
     @cached_property
-    def ends(self) -> dict[int, Block]:
+    def ends(self) -> dict[int, ClusterBlock]:
         return {block.end: block for block in self.blocks}
 
     def place(self, number: int) -> tuple[str, str]:
@@ -99,16 +99,16 @@ class Listing:
         title = self.blocks[line.block].title if line.block >= 0 else ""
         return f"{line.role}: {line.section}" if line.role else line.section, title
 
-    def of_block(self, block: Block) -> Iterator[Line]:
+    def of_block(self, block: ClusterBlock) -> Iterator[InstructionLine]:
         """The instructions of a cluster, its closing barrier or jump included."""
         return (line for line in self.lines.values() if line.block == block.index)
 
-    def twins(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
+    def twins(self, blocks: Iterable[ClusterBlock]) -> tuple[ClusterBlock, ...]:
         """The same clusters of the same sections in the code of every role."""
         places = [(block.section, block.title) for block in blocks]
         return tuple(b for b in self.blocks if (b.section, b.title) in places)
 
-    def moves_data(self, block: Block) -> bool:
+    def moves_data(self, block: ClusterBlock) -> bool:
         """Whether a cluster accesses memory or waits for that, its closing barrier aside."""
         return any(line.is_event for line in self.of_block(block) if line.number != block.end)
 
@@ -123,9 +123,9 @@ class Listing:
             after.append(self._at_label(target.strip()))
         return tuple(after)
 
-    def next_blocks(self, number: int) -> tuple[Block, ...]:
+    def next_blocks(self, number: int) -> tuple[ClusterBlock, ...]:
         """The clusters whose end execution reaches first after the line `number`."""
-        found: dict[int, Block] = {}
+        found: dict[int, ClusterBlock] = {}
         seen: set[int] = set()
         work = list(self.successors(number))
         while work:
@@ -154,17 +154,17 @@ class Listing:
 
 def read_listing(text: str, symbol: str) -> Listing:
     """Reads the text of a gfx950 artifact. UnsupportedError for a text without clusters."""
-    lines: dict[int, Line] = {}
+    lines: dict[int, InstructionLine] = {}
     labels: dict[str, int] = {}
     headings: list[tuple[str, str, str]] = []  # section, title, operations
-    roles: list[Role] = []
+    roles: list[WaveRange] = []
     slots: dict[str, tuple[int, int]] = {}
     section, block, inside, operation, role = "", -1, False, "", ""
     for number, raw in enumerate(text.split("\n"), 1):
         if not inside:
             inside = raw == f"{symbol}:"
             if raw.startswith("; roles"):
-                roles = [Role(n, int(a), int(b)) for n, a, b in _ROLE.findall(raw)]
+                roles = [WaveRange(n, int(a), int(b)) for n, a, b in _ROLE.findall(raw)]
             if slot := _SLOT.match(raw):
                 low, high, ring = int(slot[1], 16), int(slot[2], 16), slot[3]
                 slots[ring] = (slots.get(ring, (0, 0))[0] + 1, high - low + 1)
@@ -183,7 +183,7 @@ def read_listing(text: str, symbol: str) -> Listing:
         elif code := raw.partition(";")[0].strip():
             # The operation stands where it changes, and holds until it changes again.
             operation = raw.partition(";")[2].strip() or operation
-            lines[number] = Line(number, code, section, block, operation, role)
+            lines[number] = InstructionLine(number, code, section, block, operation, role)
     if not headings:
         raise UnsupportedError(f"the text of {symbol} shows no clusters to mutate")
     return Listing(
@@ -196,7 +196,9 @@ def read_listing(text: str, symbol: str) -> Listing:
     )
 
 
-def _blocks(headings: list[tuple[str, str, str]], lines: dict[int, Line]) -> Iterator[Block]:
+def _blocks(
+    headings: list[tuple[str, str, str]], lines: dict[int, InstructionLine]
+) -> Iterator[ClusterBlock]:
     numbers: list[list[int]] = [[] for _ in headings]
     for line in lines.values():
         if line.block >= 0:
@@ -207,4 +209,4 @@ def _blocks(headings: list[tuple[str, str, str]], lines: dict[int, Line]) -> Ite
         jumps = [n for n in inside if lines[n].mnemonic in _JUMPS]
         end = barriers[-1] if barriers else jumps[-1] if jumps else inside[-1]
         role = lines[inside[0]].role
-        yield Block(index, section, title, what, inside[0], end, bool(barriers), role)
+        yield ClusterBlock(index, section, title, what, inside[0], end, bool(barriers), role)

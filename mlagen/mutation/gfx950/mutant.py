@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.mutation.gfx950.listing import Line, Listing, Role
+from mlagen.mutation.gfx950.listing import InstructionLine, Listing, WaveRange
 from mlagen.targets.gfx950.assemble import assemble
 
 
@@ -122,7 +122,7 @@ def replaced(
     kind: str,
     operator: str,
     what: str,
-    line: Line,
+    line: InstructionLine,
     code: str,
     **more: str,
 ) -> Mutant:
@@ -131,7 +131,7 @@ def replaced(
     return mutant(listing, kind, operator, what, line.number, edits, **more)
 
 
-def only(listing: Listing, role: Role, code: str, label: str) -> tuple[str, ...]:
+def only(listing: Listing, role: WaveRange, code: str, label: str) -> tuple[str, ...]:
     """`code` for the waves of one role, by a compare and a branch round it.
 
     The compare overwrites SCC: `require_free_scc` says why that is safe at the ends of clusters.

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlagen.errors import UnsupportedError
 from mlagen.mutation.gfx950.addresses import evaluate, number, operands
-from mlagen.mutation.gfx950.listing import Line, Listing
+from mlagen.mutation.gfx950.listing import InstructionLine, Listing
 from mlagen.mutation.gfx950.mutant import Mutant, replaced
 
 _THREAD_BITS = 9  # 512 threads
@@ -32,7 +32,9 @@ def swizzle_mutants(listing: Listing, threads: int) -> Iterator[Mutant]:
 # ---- bits ---------------------------------------------------------------------------------------
 
 
-def _bit_mutants(listing: Listing, code: Sequence[Line], threads: int) -> Iterator[Mutant]:
+def _bit_mutants(
+    listing: Listing, code: Sequence[InstructionLine], threads: int
+) -> Iterator[Mutant]:
     """Of `code`: what all roles share, or that of one."""
     setup = [line for line in code if line.section == _SETUP]
     values = evaluate(setup, threads)
@@ -66,7 +68,7 @@ def _bit_mutants(listing: Listing, code: Sequence[Line], threads: int) -> Iterat
                                    touches=" ".join(dict.fromkeys(touches)))  # fmt: skip
 
 
-def _side(line: Line) -> str:
+def _side(line: InstructionLine) -> str:
     if line.mnemonic.startswith("ds_read"):
         return "consumer"
     if line.mnemonic.startswith("buffer_load") and line.code.endswith(" lds"):
@@ -74,11 +76,11 @@ def _side(line: Line) -> str:
     return ""
 
 
-def _address(line: Line) -> str:
+def _address(line: InstructionLine) -> str:
     return operands(line.code)[1 if line.mnemonic.startswith("ds_") else 0]
 
 
-def _variants(line: Line) -> Iterator[tuple[str, str]]:
+def _variants(line: InstructionLine) -> Iterator[tuple[str, str]]:
     """(what changes, code) of each way to flip a bit of an instruction's constant."""
     destination, *sources = operands(line.code)
     constant = number(sources[0])
@@ -121,7 +123,7 @@ def _slot_mutants(listing: Listing) -> Iterator[Mutant]:
         yield replaced(listing, "swizzle", f"slot of the {side}", what, line, code, touches=ring)
 
 
-def _base(line: Line) -> tuple[str, str, int] | None:
+def _base(line: InstructionLine) -> tuple[str, str, int] | None:
     """(side, how the text spells it, bytes) of a line that says where a tile lies in LDS."""
     if line.mnemonic.startswith("ds_read"):
         offset = re.search(r" offset:(\d+)$", line.code)
@@ -130,6 +132,6 @@ def _base(line: Line) -> tuple[str, str, int] | None:
     return ("producer", ", {}", int(base[1])) if base else None
 
 
-def _ring(line: Line) -> str:
+def _ring(line: InstructionLine) -> str:
     named = re.match(r"\w+\((\w+), ", line.operation)
     return named[1] if named else ""

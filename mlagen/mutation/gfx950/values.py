@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.mutation.gfx950.listing import Line, Listing
+from mlagen.mutation.gfx950.listing import InstructionLine, Listing
 from mlagen.mutation.gfx950.mutant import Mutant, mutant, replaced
 
 Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
@@ -69,12 +69,12 @@ def value_mutants(listing: Listing) -> Iterator[Mutant]:
     yield from _branches(listing, order)
 
 
-def _mutant(listing: Listing, operator: str, what: str, line: Line, code: str) -> Mutant:
+def _mutant(listing: Listing, operator: str, what: str, line: InstructionLine, code: str) -> Mutant:
     return replaced(listing, "values", operator, what, line, code, touches=line.operation)
 
 
 def _changes(
-    order: Sequence[Line], used: Sequence[_Registers], at: int
+    order: Sequence[InstructionLine], used: Sequence[_Registers], at: int
 ) -> Iterator[tuple[str, str, str]]:
     """(operator, what, code) of each way to change one instruction."""
     line = order[at]
@@ -125,7 +125,7 @@ def join(mnemonic: str, given: Sequence[str], index: int, operand: str, tail: st
     return f"{mnemonic} {', '.join(changed)}{tail}"
 
 
-def _has_no_destination(line: Line) -> bool:
+def _has_no_destination(line: InstructionLine) -> bool:
     lds = line.code.endswith(" lds") or "load_lds" in line.mnemonic
     return lds or line.mnemonic.startswith(("buffer_store", "global_store", "s_cmp"))
 
@@ -158,7 +158,7 @@ class _Registers:
     reads: tuple[tuple[str, Extent], ...]
 
 
-def _registers(line: Line) -> _Registers:
+def _registers(line: InstructionLine) -> _Registers:
     given, _ = split(line.code) if " " in line.code else ([], "")
     found = [(operand, extent) for operand in given if (extent := _extent(operand))]
     if _has_no_destination(line) or not found or found[0][0] != given[0]:
@@ -167,7 +167,7 @@ def _registers(line: Line) -> _Registers:
 
 
 def _other_register(
-    order: Sequence[Line], used: Sequence[_Registers], at: int, operand: str
+    order: Sequence[InstructionLine], used: Sequence[_Registers], at: int, operand: str
 ) -> str:
     """Another register of the same file and width that is alive there: later code reads it
     before anything writes it. "": there is none."""
@@ -206,9 +206,9 @@ def _units(extent: Extent) -> set[tuple[str, str, int]]:
     return {(file, name, index) for index in range(first, first + count)}
 
 
-def _operations(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
+def _operations(listing: Listing, order: Sequence[InstructionLine]) -> Iterator[Mutant]:
     """Each printed copy of an operation left out: what synchronises and branches stays."""
-    copies: dict[tuple[int, str], list[Line]] = {}
+    copies: dict[tuple[int, str], list[InstructionLine]] = {}
     for line in order:
         kept = line.mnemonic in _LEFT_ALONE or line.mnemonic.startswith("s_cbranch")
         if line.block >= 0 and not kept and "(" in line.operation:
@@ -220,7 +220,7 @@ def _operations(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
                      touches=operation)  # fmt: skip
 
 
-def _branches(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
+def _branches(listing: Listing, order: Sequence[InstructionLine]) -> Iterator[Mutant]:
     """Guarded code never entered, in one copy; a branch that goes the other way."""
     for line in order:
         if not line.mnemonic.startswith("s_cbranch_scc"):

@@ -18,7 +18,7 @@ _SECONDS = 60  # of CPU for one mutant; what was not looked at is no finding
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class MutantAudit:
     """`finding`: the first error that is new, "" for none. `excuse`: why the change alters nothing,
     as far as the audit can tell; "" where it cannot. `letter`: the first new finding by the letter
     of the ISA, which kills nothing."""
@@ -41,19 +41,19 @@ class AuditJudge:
             trips=facts.get("rounds", given.trips),
         )
 
-    def judge(self, mutant: PtxMutant, text: str) -> Audited:
+    def judge(self, mutant: PtxMutant, text: str) -> MutantAudit:
         """Audits a mutant's text."""
         try:
             module = _alone(read_ptx(text), self.entry)
             # One finding is enough, unless it may be one that the kernel itself has.
             after = _audited(module, self.given, first=not of(self.original.findings, ERROR))
         except MlagenError as error:
-            return Audited(f"refused: {error.message.partition(chr(10))[0]}", "")
+            return MutantAudit(f"refused: {error.message.partition(chr(10))[0]}", "")
         new = new_findings(self.original, after)
         if errors := of(new, ERROR):
-            return Audited(_told(errors[0]), "")
+            return MutantAudit(_told(errors[0]), "")
         letters = of(new, LETTER)
-        return Audited(
+        return MutantAudit(
             "", self._excuse(mutant, module, after), _told(letters[0]) if letters else ""
         )
 

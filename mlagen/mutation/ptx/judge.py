@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from mlagen.emulator import Finding, Mode, PtxFinding
 from mlagen.errors import BinaryError, ConfigError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import MutantCall
-from mlagen.mutation.ptx.auditing import Audited, AuditJudge
+from mlagen.mutation.ptx.auditing import AuditJudge, MutantAudit
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import Outputs, Runs, same_bits
 from mlagen.mutation.verdict import BY_LETTER, Verdict
@@ -204,7 +204,7 @@ class PtxJudge:
 
     # ---- the audit ------------------------------------------------------------------------------
 
-    def _by_audit_alone(self, mutant: PtxMutant, audited: Audited) -> Verdict:
+    def _by_audit_alone(self, mutant: PtxMutant, audited: MutantAudit) -> Verdict:
         if audited.finding:
             rule = audited.finding.partition(" ")[0]
             return Verdict(mutant, "killed", rule, audited.finding, audit=audited.finding)
@@ -216,7 +216,7 @@ class PtxJudge:
             return Verdict(mutant, "equivalent", "letter", why, audit="")
         return Verdict(mutant, "missed", "audit", "no finding, and no reason for that", audit="")
 
-    def _joined(self, verdict: Verdict, audited: Audited) -> Verdict:
+    def _joined(self, verdict: Verdict, audited: MutantAudit) -> Verdict:
         """What both say. The audit decides nothing about values."""
         both = dataclasses.replace(verdict, audit=audited.finding)
         if verdict.outcome == "killed":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mlagen.mutation.ptx.mutant import Edit, PtxMutant
+from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit
 from mlagen.ptx import Entry, Graph, Instruction, Kind
 
 _GUARD = re.compile(r"@!?\S+\s+")
@@ -16,7 +16,7 @@ FRESH = "%mlagen_mutant"  # a register's name that no text has
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MutatedKernel:
     """An entry of a text. `places`: what a manifest says of a line, and the schedule's line."""
 
     text: str
@@ -40,14 +40,16 @@ class Kernel:
         self, kind: str, operator: str, instruction: Instruction, text: str, excuse: str = ""
     ) -> PtxMutant:
         """`text` instead of an instruction; "" removes it."""
-        return self.edited(kind, operator, instruction, (Edit(*instruction.span, text),), excuse)
+        return self.edited(
+            kind, operator, instruction, (TextEdit(*instruction.span, text),), excuse
+        )
 
     def edited(
         self,
         kind: str,
         operator: str,
         instruction: Instruction,
-        edits: tuple[Edit, ...],
+        edits: tuple[TextEdit, ...],
         excuse: str = "",
     ) -> PtxMutant:
         """A mutant that is told at an instruction."""

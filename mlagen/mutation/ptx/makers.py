@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from mlagen.mutation.ptx import ORDER
-from mlagen.mutation.ptx.kernel import Kernel
+from mlagen.mutation.ptx.kernel import MutatedKernel
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.operands import copy_mutants, descriptor_mutants, swizzle_mutants
 from mlagen.mutation.ptx.synchronisation import synchronisation_mutants
@@ -13,7 +13,7 @@ from mlagen.mutation.ptx.tensor import tensor_mutants
 from mlagen.mutation.ptx.values import value_mutants
 
 CLASSES = (*ORDER, "values")
-_MAKERS: Sequence[tuple[tuple[str, ...], Callable[[Kernel], Iterable[PtxMutant]]]] = (
+_MAKERS: Sequence[tuple[tuple[str, ...], Callable[[MutatedKernel], Iterable[PtxMutant]]]] = (
     (("waits", "arrivals", "fences", "barriers", "registers", "phases", "copies"),
      synchronisation_mutants),
     (("descriptors",), descriptor_mutants),
@@ -24,7 +24,7 @@ _MAKERS: Sequence[tuple[tuple[str, ...], Callable[[Kernel], Iterable[PtxMutant]]
 )  # fmt: skip
 
 
-def make_mutants(kernel: Kernel, classes: Sequence[str] = ORDER) -> list[PtxMutant]:
+def make_mutants(kernel: MutatedKernel, classes: Sequence[str] = ORDER) -> list[PtxMutant]:
     """All mutants of some classes, class by class, each text once."""
     found: dict[str, PtxMutant] = {}
     for makes, maker in _MAKERS:

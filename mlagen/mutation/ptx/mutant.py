@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """`text` instead of the characters `start` .. `stop`; the same for an insertion. Lines keep
     their numbers: what is shorter in lines is filled up."""
 
@@ -31,7 +31,7 @@ class PtxMutant:
     line: int
     before: str
     after: str
-    edits: tuple[Edit, ...]
+    edits: tuple[TextEdit, ...]
     place: str = ""  # "left, loop, cluster B: pv(i)"
     schedule_line: int = 0
     excuse: str = ""
@@ -67,7 +67,7 @@ class PtxMutant:
         return applied(text, self.edits)
 
 
-def applied(text: str, edits: Sequence[Edit]) -> str:
+def applied(text: str, edits: Sequence[TextEdit]) -> str:
     """A text with edits made; they do not overlap."""
     for edit in sorted(edits, key=lambda e: (e.start, e.stop), reverse=True):
         lost = text.count("\n", edit.start, edit.stop) - edit.text.count("\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import Kernel, moved_operand, split_operands, with_operand
+from mlagen.mutation.ptx.kernel import MutatedKernel, moved_operand, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.ptx import Instruction, Kind, Memory, Vector
 from mlagen.ptx.effects import names_in
@@ -29,7 +29,7 @@ _BITWISE = ("xor", "and", "or", "shl", "shr", "lop3", "bfe", "bfi", "mad", "add"
 _ACCESSES = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY)
 
 
-def descriptor_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def descriptor_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """Each field of each descriptor of each wgmma, and the constants that they are made of."""
     shared: dict[int, None] = {}
     for instruction, kind in kernel.each():
@@ -49,7 +49,7 @@ def descriptor_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
         yield from _constants(kernel, "descriptors", kernel.entry.instructions[index])
 
 
-def copy_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def copy_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """Coordinates one on, coordinates swapped, copies that go 16 bytes further or are left out."""
     for instruction, kind in kernel.each():
         source = kernel.source(instruction)
@@ -70,7 +70,7 @@ def copy_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
                         yield kernel.mutant("copies", operator, instruction, text)
 
 
-def swizzle_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def swizzle_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """Bits of the lane addresses of shared memory; a xor left out."""
     slices: dict[int, None] = {}
     for instruction, kind in kernel.each():
@@ -95,7 +95,7 @@ def swizzle_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
             yield from _constants(kernel, "swizzle", instruction)
 
 
-def _constants(kernel: Kernel, kind: str, instruction: Instruction) -> Iterator[PtxMutant]:
+def _constants(kernel: MutatedKernel, kind: str, instruction: Instruction) -> Iterator[PtxMutant]:
     """Bits of the integers of an instruction: the lowest that is set, and the one of 16 bytes."""
     source = kernel.source(instruction)
     for place, operand in zip(split_operands(source), instruction.operands, strict=False):
@@ -111,7 +111,7 @@ def _constants(kernel: Kernel, kind: str, instruction: Instruction) -> Iterator[
 
 
 def _coordinates(
-    kernel: Kernel, instruction: Instruction, found: re.Match[str]
+    kernel: MutatedKernel, instruction: Instruction, found: re.Match[str]
 ) -> Iterator[PtxMutant]:
     source = kernel.source(instruction)
     start = found.start(1)

@@ -17,11 +17,11 @@ from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.mutation.ptx import ORDER
 from mlagen.mutation.ptx.auditing import AuditJudge
 from mlagen.mutation.ptx.judge import PtxJudge
-from mlagen.mutation.ptx.kernel import Kernel
+from mlagen.mutation.ptx.kernel import MutatedKernel
 from mlagen.mutation.ptx.makers import make_mutants
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import ArtifactRuns, LaunchRuns, Runs
-from mlagen.mutation.subject import Source, Subject
+from mlagen.mutation.subject import Subject, SubjectSource
 from mlagen.mutation.verdict import Verdict
 from mlagen.ptx import Entry, Module, read_ptx
 
@@ -34,7 +34,13 @@ class PtxSubject(Subject):
     suffix = ".ptx"
 
     def __init__(
-        self, kernel: Kernel, runs: Runs, given: Given, judges: tuple[str, ...], *, clean: bool
+        self,
+        kernel: MutatedKernel,
+        runs: Runs,
+        given: Given,
+        judges: tuple[str, ...],
+        *,
+        clean: bool,
     ) -> None:
         self.judges = tuple(judges) or JUDGES
         if unknown := set(self.judges) - set(JUDGES):
@@ -75,12 +81,12 @@ def artifact_subject(artifact: Artifact, judges: tuple[str, ...]) -> PtxSubject:
         operation = f": {line.operation}" if line.operation else ""
         places[line.asm_line] = (where + cluster + operation, line.schedule_line)
     given = Given(beside=beside_of(msgspec.json.decode(msgspec.json.encode(manifest))))
-    kernel = Kernel(artifact.text, entry, places)
+    kernel = MutatedKernel(artifact.text, entry, places)
     return PtxSubject(kernel, ArtifactRuns(artifact), given, judges, clean=True)
 
 
 @dataclass(frozen=True)
-class LaunchSource(Source):
+class LaunchSource(SubjectSource):
     """A PTX file with launch files of one of its entries. What the kernel itself is found to do is
     known, and what a mutant adds is new; all buffers are outputs, whose bits are the original's or
     wrong."""
@@ -103,7 +109,7 @@ class LaunchSource(Source):
         except (MissingError, UnsupportedError) as error:
             raise type(error)(f"{self.path}: {error.message}", hint=error.hint) from None
         wanted = {launch.kernel for launch in launches.values()}
-        kernel = Kernel(text, self._entry(module, wanted))
+        kernel = MutatedKernel(text, self._entry(module, wanted))
         runs = LaunchRuns(launches, self.files)
         return PtxSubject(kernel, runs, self.given, self.judges, clean=False)
 

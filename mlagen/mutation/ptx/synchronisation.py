@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlagen.audit.ptx.changes import Change, changes
-from mlagen.mutation.ptx.kernel import FRESH, Kernel
-from mlagen.mutation.ptx.mutant import Edit, PtxMutant
+from mlagen.mutation.ptx.kernel import FRESH, MutatedKernel
+from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit
 from mlagen.ptx import Instruction, Kind
 
 _CLASS = {
@@ -33,7 +33,7 @@ _ACCESSES = (
 _FAR = 400  # instructions between an access and an arrival for it
 
 
-def synchronisation_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def synchronisation_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """All of a kernel."""
     for change in changes(kernel.entry, kernel.text):
         if change.text != kernel.source(change.instruction):  # an empty change: a count of no text
@@ -45,13 +45,13 @@ def synchronisation_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
             yield from _early(kernel, instruction)
 
 
-def _made(kernel: Kernel, change: Change) -> PtxMutant:
+def _made(kernel: MutatedKernel, change: Change) -> PtxMutant:
     kind = kernel.graph.kinds[change.instruction.index]
     named = "phases" if change.what == "the other parity" else _CLASS.get(kind, "phases")
     return kernel.mutant(named, change.what, change.instruction, change.text, change.excuse)
 
 
-def _early(kernel: Kernel, arrive: Instruction) -> Iterator[PtxMutant]:
+def _early(kernel: MutatedKernel, arrive: Instruction) -> Iterator[PtxMutant]:
     """The arrival before the last access in front of it; what it computes its operands by goes
     along, under names of its own."""
     if "expect_tx" in arrive.parts or arrive.guard:
@@ -86,11 +86,11 @@ def _early(kernel: Kernel, arrive: Instruction) -> Iterator[PtxMutant]:
     if names:
         moved = f"{{ .reg .b32 {', '.join(names.values())}; {moved} }}"
     before = kernel.entry.instructions[access].span[0]
-    edits = (Edit(before, before, f"{moved} "), Edit(*arrive.span, ""))
+    edits = (TextEdit(before, before, f"{moved} "), TextEdit(*arrive.span, ""))
     yield kernel.edited("arrivals", "moved before the last access", arrive, edits)
 
 
-def _last_access(kernel: Kernel, before: int) -> int:
+def _last_access(kernel: MutatedKernel, before: int) -> int:
     """The nearest access in front of an arrival, along straight code; -1: none."""
     kinds = kernel.graph.kinds
     for index in range(before - 1, max(before - _FAR, -1), -1):

@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import FRESH, Kernel, moved_operand, split_operands, with_operand
+from mlagen.mutation.ptx.kernel import (
+    FRESH,
+    MutatedKernel,
+    moved_operand,
+    split_operands,
+    with_operand,
+)
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.ptx import Instruction
 
@@ -33,7 +39,7 @@ _WORD = {"type of sums": 4, "type of A": 7, "type of B": 10, "A turned": 15, "B 
          "N": 17, "M": 24}  # fmt: skip
 
 
-def tensor_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def tensor_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """All of a kernel."""
     for instruction, _ in kernel.each():
         if instruction.name != "tcgen05":
@@ -51,7 +57,7 @@ def tensor_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
             yield from _operands(kernel, instruction)
 
 
-def _masks(kernel: Kernel, commit: Instruction) -> Iterator[PtxMutant]:
+def _masks(kernel: MutatedKernel, commit: Instruction) -> Iterator[PtxMutant]:
     """A commit that tells one block of a CTA pair alone."""
     source = kernel.source(commit)
     place = split_operands(source)[1]
@@ -61,7 +67,7 @@ def _masks(kernel: Kernel, commit: Instruction) -> Iterator[PtxMutant]:
         yield kernel.mutant("arrivals", f"for the {block} alone", commit, text)
 
 
-def _places(kernel: Kernel, instruction: Instruction) -> Iterator[PtxMutant]:
+def _places(kernel: MutatedKernel, instruction: Instruction) -> Iterator[PtxMutant]:
     """Other columns and other lanes."""
     source = kernel.source(instruction)
     number = 1 if instruction.parts[1] == "ld" else 0
@@ -82,7 +88,7 @@ def _further(found: re.Match[str], step: int) -> str:
 
 
 def _fields(
-    kernel: Kernel, instruction: Instruction, number: int, what: str
+    kernel: MutatedKernel, instruction: Instruction, number: int, what: str
 ) -> Iterator[PtxMutant]:
     """Fields of the matrix descriptor that operand `number` is."""
     source = kernel.source(instruction)
@@ -91,7 +97,7 @@ def _fields(
         yield kernel.mutant("descriptors", f"{what}: {field}", instruction, text)
 
 
-def _operands(kernel: Kernel, product: Instruction) -> Iterator[PtxMutant]:
+def _operands(kernel: MutatedKernel, product: Instruction) -> Iterator[PtxMutant]:
     """Fields of both matrix descriptors and of the instruction descriptor; sums that are begun
     where they are added to, and added to where they begin."""
     source = kernel.source(product)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import Kernel, split_operands, with_operand
+from mlagen.mutation.ptx.kernel import MutatedKernel, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.ptx import Instruction, Kind, Memory, Real
 
@@ -23,7 +23,7 @@ _NEIGHBOURS = {"add": "sub", "sub": "add", "min": "max", "max": "min", "and": "o
                "shl": "shr", "shr": "shl"}  # fmt: skip
 
 
-def value_mutants(kernel: Kernel) -> Iterator[PtxMutant]:
+def value_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
     """All of a kernel; those that nothing executes are left out later."""
     for instruction, kind in kernel.each():
         if kind in _KINDS and instruction.name not in _LEFT_ALONE:
