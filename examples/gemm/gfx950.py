@@ -28,7 +28,7 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.dsl import Entry, Reads, Regs, Ring, Space, laid_out
+from mlagen.targets.gfx950.dsl import EntryRegisters, Reads, Regs, Ring, Space, laid_out
 from mlagen.targets.gfx950.dsl.layout import BitMap
 
 # v_mfma_f32_32x32x16_bf16 (CDNA4 ISA guide, matrix instruction layouts), lane l: operands row
@@ -69,7 +69,9 @@ class Gemm:
     wave's columns.
     """
 
-    def __init__(self, k: GemmConfig, tile: Tiles, s: Space, entry: Entry, *rings: Ring) -> None:
+    def __init__(
+        self, k: GemmConfig, tile: Tiles, s: Space, entry: EntryRegisters, *rings: Ring
+    ) -> None:
         self.k, self.tile, self.entry = k, tile, entry
         self.rings = {ring.name: ring for ring in rings}
         self.blocks_m = tile.m // 2 // WAVES_M // BLOCK  # of a half, a wave

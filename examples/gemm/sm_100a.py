@@ -24,7 +24,7 @@ from mlagen.dsl import (
     record,
     touched,
 )
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.targets.nvidia.dsl import (
     Pipeline,
     PipelineSpace,
@@ -65,8 +65,8 @@ class TensorGemm:
         self.b_row = s.named("brow", ".b32", 1, "first row of B that it fetches")[0]
         s.signature = Signature(
             pack(
-                ("a", TensorMap("a", k.dtype, "k", tile.k, tile.m), "read"),
-                ("b", TensorMap("b", k.dtype, "k", tile.k, tile.n // ctas), "read"),
+                ("a", TmaMatrix("a", k.dtype, "k", tile.k, tile.m), "read"),
+                ("b", TmaMatrix("b", k.dtype, "k", tile.k, tile.n // ctas), "read"),
                 ("c", f"pointer:{k.output_dtype}", "write"),
                 ("m", "u32", "value"),
                 ("n", "u32", "value"),

@@ -23,7 +23,7 @@ from mlagen.dsl import (
     exactly,
     record,
 )
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.errors import ConfigError
 from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, WarpRole, filled, tiles_of
 
@@ -129,10 +129,10 @@ class PipelinedGemm:
             kind, f"pipeline/{template}.ptx.j2", tile, lambda at: context, access=access
         )
 
-    def _operand(self, name: str, rows: int) -> TensorMap | str:
+    def _operand(self, name: str, rows: int) -> TmaMatrix | str:
         """How the kernel receives a or b."""
         if self.producer.single:
-            return TensorMap(name, self.k.dtype, "k", self.tile.k, rows)
+            return TmaMatrix(name, self.k.dtype, "k", self.tile.k, rows)
         return f"pointer:{self.k.dtype}"
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:

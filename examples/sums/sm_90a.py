@@ -11,7 +11,7 @@ from mlagen.dsl import (
     by,
     record,
 )
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 
 ROWS, COLUMNS = 128, 32  # a tile: TMA brings rows of 128 bytes
 
@@ -34,7 +34,7 @@ class Rows:
         self.map = s.named("map", ".b64", 1, "tensor map of x")[0]
         s.signature = Signature(
             pack(
-                ("x", TensorMap("x", "fp32", "k", COLUMNS, ROWS), "read"),
+                ("x", TmaMatrix("x", "fp32", "k", COLUMNS, ROWS), "read"),
                 ("out", "pointer:fp32", "write"),
                 ("m", "u32", "value"),
                 ("k", "u32", "value"),

@@ -21,7 +21,7 @@ from mlagen.artifact import (
     sha256,
 )
 from mlagen.artifact.manifest import Status
-from mlagen.dsl import Argument
+from mlagen.dsl import KernelArgument
 from mlagen.dsl.function import ScheduleBase, first_sentence
 
 
@@ -126,7 +126,7 @@ def _inline(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _argument(argument: Argument) -> Arg:
+def _argument(argument: KernelArgument) -> Arg:
     fields = {name: getattr(argument, name) for name in Arg.__struct_fields__}
     if argument.tensor_map is not None:
         fields["tensor_map"] = TensorMapSpec(**asdict(argument.tensor_map))

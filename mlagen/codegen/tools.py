@@ -40,7 +40,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class SearchedPlace:
     """One place that was looked at: the tools found there, or why there are none."""
 
     place: str
@@ -71,7 +71,7 @@ class Search:
     candidates: Callable[[], Iterable[Candidate]]
     probe: Callable[[Candidate, str], Tools | str]
 
-    def every(self, target: str) -> Iterator[Tried]:
+    def every(self, target: str) -> Iterator[SearchedPlace]:
         """Every place in order with what was found there."""
         return (self._look(candidate, target) for candidate in self.candidates())
 
@@ -89,14 +89,14 @@ class Search:
         looked = f"no {self.what} for {target}; looked at:{''.join(tried)}"
         raise MissingError(looked, hint=self.hint)
 
-    def _look(self, candidate: Candidate, target: str) -> Tried:
+    def _look(self, candidate: Candidate, target: str) -> SearchedPlace:
         try:
             found = candidate.missing or self.probe(candidate, target)
         except MissingError as error:  # it hangs: the next place may have one that does not
             found = error.message
         if isinstance(found, str):
-            return Tried(candidate.place, None, found)
-        return Tried(candidate.place, found)
+            return SearchedPlace(candidate.place, None, found)
+        return SearchedPlace(candidate.place, found)
 
 
 def run(

@@ -11,10 +11,12 @@ from mlagen.dsl.function import ScheduleBase, ScheduleFunction, schedule
 from mlagen.dsl.knobs import Config, Knob, Knobs
 from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
-from mlagen.dsl.signature import Argument, Signature
+from mlagen.dsl.signature import KernelArgument, Signature
 from mlagen.dsl.tile import RingTile, Tile, Value
 from mlagen.dsl.variant import Variant
 from mlagen.dsl.words import bind, copy, each_item, epilogue, prologue, record, tiles
+
+Argument = KernelArgument  # its name of version 0.1
 
 __all__ = [
     "Access",
@@ -24,6 +26,7 @@ __all__ = [
     "Config",
     "Extent",
     "Interleave",
+    "KernelArgument",
     "Knob",
     "Knobs",
     "Operation",

@@ -12,7 +12,7 @@ SIZES: dict[str, int] = {"pointer": 8, "u32": 4, "i32": 4, "f32": 4, "tensor_map
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMap:
+class TmaMatrix:
     """The tensor `tensor` as a row-major matrix of `cols` columns (a number, or the name of a
     run-time size), fetched in boxes of `box_rows` x `box_cols` elements."""
 
@@ -25,7 +25,7 @@ class TensorMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class KernelArgument:
     """One kernel argument at byte `offset` of the kernel-argument segment. `dtype`: of a pointer's
     tensor, where the launcher should check it. `align`: bytes that the pointer must be a multiple
     of. `rows_of`: a tensor, whose rows of `row` elements the launcher counts, or its first extent
@@ -36,7 +36,7 @@ class Argument:
     kind: Kind
     access: Literal["read", "write", "value"]
     dtype: str = ""
-    tensor_map: TensorMap | None = None
+    tensor_map: TmaMatrix | None = None
     align: int = 1
     rows_of: str = ""
     row: int = 1
@@ -55,7 +55,7 @@ class Signature:
     `resident`: blocks that registers shall leave room for on an SM (sm_90a). `clusters`: blocks of
     a CTA cluster, of which there is a whole number along the first dimension."""
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[KernelArgument, ...]
     grid: tuple[tuple[str, int], ...]
     block: tuple[int, int, int]
     dependent: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Signature:
         return -(-end // 8) * 8
 
 
-def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
+def pack(*arguments: tuple[str, str | TmaMatrix, str]) -> tuple[KernelArgument, ...]:
     """Arguments (name, kind, access) laid out one after another, each on its own alignment.
 
     A tensor map stands in place of its kind. A pointer may name its tensor's dtype and the bytes
@@ -78,7 +78,7 @@ def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
     offset = 0
     packed = []
     for name, what, access in arguments:
-        kind, _, more = ("tensor_map", "", "") if isinstance(what, TensorMap) else (
+        kind, _, more = ("tensor_map", "", "") if isinstance(what, TmaMatrix) else (
             what.partition(":")
         )  # fmt: skip
         dtype, _, multiple = more.partition("@")
@@ -89,9 +89,9 @@ def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
         size = SIZES[kind]
         align = TENSOR_MAP_ALIGN if kind == "tensor_map" else size
         offset = -(-offset // align) * align
-        box = what if isinstance(what, TensorMap) else None
+        box = what if isinstance(what, TmaMatrix) else None
         packed.append(
-            Argument(name, offset, kind, access, dtype, box, int(multiple or 1), **counted)  # type: ignore[arg-type]
+            KernelArgument(name, offset, kind, access, dtype, box, int(multiple or 1), **counted)  # type: ignore[arg-type]
         )
         offset += size
     return tuple(packed)

@@ -6,7 +6,7 @@ from released_early import KNOBS, PLANTED, planted, released_early, right
 
 from mlagen.codegen import build
 from mlagen.errors import ProofError
-from mlagen.targets.nvidia.codegen.loads import Loads, _steps
+from mlagen.targets.nvidia.codegen.loads import PrintedLoads, _steps
 
 LOADS = ["ld.shared.v2.b32 {%raw0, %raw1}, [%at];"]
 ARRIVE = ["@%first mbarrier.arrive.shared::cta.b64 _, [%bar];"]
@@ -14,7 +14,7 @@ ARRIVE = ["@%first mbarrier.arrive.shared::cta.b64 _, [%bar];"]
 
 def left(*texts, load=None):
     """The registers of loads that are open behind the operations, which are printed so."""
-    loads = Loads(
+    loads = PrintedLoads(
         {n: tuple(_steps(text)) for n, text in enumerate(texts)},
         frozenset({"%raw0", "%raw1", "%sum"}),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from mlagen.codegen.expand import expand_loop
 from mlagen.dsl import Access, Operation, RingTile, Value, bind, copy, record, schedule, tiles
-from mlagen.dsl.signature import Signature, TensorMap, pack
+from mlagen.dsl.signature import Signature, TmaMatrix, pack
 from mlagen.errors import CapacityError, ProofError, ScheduleError
 from mlagen.targets.nvidia.codegen.derive import derive
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
@@ -32,7 +32,7 @@ class Steps:
         self.feed = s.smem.pipeline("feed", tile, producer="producer", consumer="math", releases=4)
         s.named("c", ".f32", 32, "accumulator")
         s.signature = Signature(
-            pack(("t", TensorMap("t", "bf16", 64, 64, rows), "read")), (("n", 1),), (256, 1, 1)
+            pack(("t", TmaMatrix("t", "bf16", 64, 64, rows), "read")), (("n", 1),), (256, 1, 1)
         )
         bind(self.feed, self.mover)
 

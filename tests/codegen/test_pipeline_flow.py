@@ -32,7 +32,7 @@ from mlagen.families.split_merge.nvidia.operations import HOPPER, MlaDecodeMerge
 from mlagen.schedules.mla_decode_sm90 import seesaw_knobs
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
-from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
+from mlagen.targets.nvidia.codegen.effects import UnknownInstruction, effect_of
 from mlagen.targets.nvidia.codegen.flow import check_flow
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
 from mlagen.targets.nvidia.codegen.text import print_streams
@@ -313,7 +313,7 @@ def test_effects_of_ptx(text, effect):
 
 
 def test_an_instruction_that_no_table_has_is_refused(tmp_path):
-    with pytest.raises(Unknown, match="frobnicate"):
+    with pytest.raises(UnknownInstruction, match="frobnicate"):
         effect_of(["frobnicate.u32 %a, %b;"], KNOWN)
     folder = tmp_path / "sm_90a" / "split_merge"
     folder.mkdir(parents=True)

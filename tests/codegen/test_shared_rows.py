@@ -10,7 +10,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.targets.nvidia.codegen.derive import looped
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
-from mlagen.targets.nvidia.codegen.proof_run import Run
+from mlagen.targets.nvidia.codegen.proof_run import ProofRun
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSpace
 from mlagen.targets.nvidia.dsl.smem import Smem
@@ -74,18 +74,18 @@ def test_the_feeder_waits_for_both_blocks(made, loops, tile, columns):
 
 def test_a_release_that_does_not_reach_the_other_block_is_found(made, loops, monkeypatch):
     """Its feeder would wait for ever; where it counts its own alone, it overwrites what is read."""
-    real = Run._release
+    real = ProofRun._release
 
     def release_here(run, warp, does, event):
         name = does.op.access.target.ring
         real(run, warp, does, event)
         run.releases[(1 - warp.block, name, event.tile)].pop(warp.actor)
 
-    monkeypatch.setattr(Run, "_release", release_here)
+    monkeypatch.setattr(ProofRun, "_release", release_here)
     (problem, *_) = prove_pipelines(made, loops, quick=True).violations
     assert "deadlock" in problem
     monkeypatch.setattr(
-        Run, "_releases_of",
+        ProofRun, "_releases_of",
         lambda run, pipeline: sum(run.members[name] for name in pipeline.released_by),
     )  # fmt: skip
     (problem, *_) = prove_pipelines(made, loops, quick=True).violations

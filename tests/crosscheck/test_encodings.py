@@ -99,9 +99,9 @@ def test_all_immediates_of_a_wait_are_compared():
         for vm, lgkm in itertools.product((0, 15, 16, 62), (0, 14))
     ]
     code = code_of(assemble("\n".join((*texts, "  s_endpgm"))))
-    from mlagen.targets.gfx950.codegen.program import Instruction
+    from mlagen.targets.gfx950.codegen.program import ProgramInstruction
 
-    waits = [Instruction(text, "s_waitcnt", "wait", origin=WHERE) for text in texts]
+    waits = [ProgramInstruction(text, "s_waitcnt", "wait", origin=WHERE) for text in texts]
     for at, wait in enumerate(waits):
         raw = code[4 * at : 4 * at + 4]
         _compared(wait, raw, "schedule.py")

@@ -24,7 +24,7 @@ from mlagen.targets.gfx950.codegen.hazards import (
     RULES,
     VCC,
     Chain,
-    Kind,
+    HazardKind,
     Rule,
 )
 
@@ -51,12 +51,12 @@ _CHAINS = {
 _WITHIN = {EXEC: "EXEC", HWREG: "hardware register", M0: "M0", VCC: "VCC"}
 
 
-def _kinds(kinds: Kind, without: Kind) -> str:
+def _kinds(kinds: HazardKind, without: HazardKind) -> str:
     names = []
     if kinds & ORDINARY_VALU == ORDINARY_VALU:
         names.append("any VALU")
         kinds &= ~ORDINARY_VALU
-    names += [_NAMES.get(kind.name or "", kind.name or "") for kind in Kind if kind & kinds]
+    names += [_NAMES.get(kind.name or "", kind.name or "") for kind in HazardKind if kind & kinds]
     text = ", ".join(names)
     if without:
         text += f" (not {_NAMES.get(without.name or '', without.name)})"

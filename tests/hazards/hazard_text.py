@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mlagen.targets.gfx950.codegen.hazards import EXEC, M0, VCC, HazardInfo, Kind, span
+from mlagen.targets.gfx950.codegen.hazards import EXEC, M0, VCC, HazardInfo, HazardKind, span
 
 AGPR = 256
 _RANGE = re.compile(r"^-?\|?([vas])\[(\d+):(\d+)\]\|?$")
@@ -93,26 +93,30 @@ def parse(text: str) -> HazardInfo:
     if name.startswith("v_"):
         return _vector(name, mnemonic, vectors, scalars, modifiers)
     if name.startswith("ds_"):
-        info = HazardInfo(Kind.LDS, name)
+        info = HazardInfo(HazardKind.LDS, name)
         if name.startswith("ds_read"):
             return replace(info, vgpr_writes=vectors[0], vgpr_reads=vectors[1])
         return replace(info, vgpr_reads=_union(vectors))
     if name.startswith(("buffer_", "global_", "scratch_")):
         return _memory(name, vectors, scalars, modifiers)
     if name.startswith(("s_load_", "s_buffer_load_")):
-        return HazardInfo(Kind.SMEM, name, sgpr_writes=scalars[0], sgpr_reads=_union(scalars[1:]))
+        return HazardInfo(
+            HazardKind.SMEM, name, sgpr_writes=scalars[0], sgpr_reads=_union(scalars[1:])
+        )
     if name == "s_setreg_b32":
-        return HazardInfo(Kind.SETREG, name, sgpr_reads=scalars[1])
+        return HazardInfo(HazardKind.SETREG, name, sgpr_reads=scalars[1])
     if name == "s_getreg_b32":
-        return HazardInfo(Kind.GETREG, name, sgpr_writes=scalars[0])
+        return HazardInfo(HazardKind.GETREG, name, sgpr_writes=scalars[0])
     if name == "s_sendmsg":
-        return HazardInfo(Kind.SENDMSG, name)
+        return HazardInfo(HazardKind.SENDMSG, name)
     if name in ("s_set_gpr_idx_on", "s_set_gpr_idx_off"):
-        return HazardInfo(Kind.SALU, name, sgpr_reads=_union(scalars), sgpr_writes=M0)
+        return HazardInfo(HazardKind.SALU, name, sgpr_reads=_union(scalars), sgpr_writes=M0)
     if _NO_EFFECT.match(name):
-        return HazardInfo(Kind.OTHER, name)
+        return HazardInfo(HazardKind.OTHER, name)
     if name.startswith("s_"):
-        return HazardInfo(Kind.SALU, name, sgpr_writes=scalars[0], sgpr_reads=_union(scalars[1:]))
+        return HazardInfo(
+            HazardKind.SALU, name, sgpr_writes=scalars[0], sgpr_reads=_union(scalars[1:])
+        )
     raise ValueError(f"no effects known for: {text}")
 
 
@@ -132,7 +136,7 @@ def _vector(
         narrow = any(re.match(r"(cbsz|blgp):[234]$", modifier) for modifier in modifiers)
         if name.endswith("f8f6f4") and narrow:
             passes //= 2
-        kind = Kind.MFMA_F32 if _F32_MATRIX.match(name) else Kind.MFMA
+        kind = HazardKind.MFMA_F32 if _F32_MATRIX.match(name) else HazardKind.MFMA
         return HazardInfo(
             kind, name, passes, vgpr_reads=reads, vgpr_writes=vectors[0],
             src_ab=vectors[1] | vectors[2] | _union(vectors[4:]), src_c=vectors[3],
@@ -140,11 +144,11 @@ def _vector(
     if name.startswith("v_dot"):
         own = vectors[0] if re.match(r"v_dot\dc_", name) else vectors[3]
         return HazardInfo(
-            Kind.DOT, name, vgpr_reads=reads | own, vgpr_writes=vectors[0],
+            HazardKind.DOT, name, vgpr_reads=reads | own, vgpr_writes=vectors[0],
             src_ab=vectors[1] | vectors[2], src_c=own,
         )  # fmt: skip
     info = HazardInfo(
-        Kind.VALU, name, vgpr_reads=reads, vgpr_writes=vectors[0],
+        HazardKind.VALU, name, vgpr_reads=reads, vgpr_writes=vectors[0],
         sgpr_writes=scalars[0], sgpr_reads=_union(scalars[1:]),
     )  # fmt: skip
     if name.startswith("v_cmp_"):
@@ -158,36 +162,38 @@ def _vector(
     ):
         return replace(info, sgpr_writes=scalars[1], sgpr_reads=_union(scalars[2:]))
     if name in ("v_readlane_b32", "v_readfirstlane_b32"):
-        return replace(info, kind=Kind.READLANE, lane_select=_union(scalars[2:]), sgpr_reads=0)
+        return replace(
+            info, kind=HazardKind.READLANE, lane_select=_union(scalars[2:]), sgpr_reads=0
+        )
     if name == "v_writelane_b32":
         return replace(
-            info, kind=Kind.WRITELANE, vgpr_reads=vectors[0], sgpr_reads=scalars[1],
+            info, kind=HazardKind.WRITELANE, vgpr_reads=vectors[0], sgpr_reads=scalars[1],
             lane_select=scalars[2],
         )  # fmt: skip
     if name in ("v_permlane16_swap_b32", "v_permlane32_swap_b32"):
         both = vectors[0] | vectors[1]
-        return replace(info, kind=Kind.PERMLANE, vgpr_reads=both, vgpr_writes=both)
+        return replace(info, kind=HazardKind.PERMLANE, vgpr_reads=both, vgpr_writes=both)
     if name == "v_div_fmas_f32":
-        return replace(info, kind=Kind.DIV_FMAS)
-    kind = Kind.TRANS if _TRANS.match(name) else Kind.VALU
+        return replace(info, kind=HazardKind.DIV_FMAS)
+    kind = HazardKind.TRANS if _TRANS.match(name) else HazardKind.VALU
     if mnemonic.endswith("_dpp"):
-        kind = kind | Kind.DPP if kind is Kind.TRANS else Kind.DPP
+        kind = kind | HazardKind.DPP if kind is HazardKind.TRANS else HazardKind.DPP
         info = replace(info, vgpr_reads=reads | vectors[0])
     if _KEEPS.match(name):
-        kind = Kind.CONVERT_PART
+        kind = HazardKind.CONVERT_PART
         info = replace(info, vgpr_reads=reads | vectors[0])
         selects = [modifier for modifier in modifiers if modifier.startswith("op_sel:")]
         if selects and selects[0].endswith("1]"):
-            kind |= Kind.PARTIAL
+            kind |= HazardKind.PARTIAL
     return replace(info, kind=kind)
 
 
 def _memory(name: str, vectors: list[int], scalars: list[int], modifiers: list[str]) -> HazardInfo:
     if "lds" in modifiers or name.startswith("global_load_lds"):
         return HazardInfo(
-            Kind.LDS_DMA, name, vgpr_reads=_union(vectors), sgpr_reads=_union(scalars)
+            HazardKind.LDS_DMA, name, vgpr_reads=_union(vectors), sgpr_reads=_union(scalars)
         )
-    info = HazardInfo(Kind.VMEM, name, sgpr_reads=_union(scalars))
+    info = HazardInfo(HazardKind.VMEM, name, sgpr_reads=_union(scalars))
     if "_load_" in name:
         return replace(info, vgpr_writes=vectors[0], vgpr_reads=_union(vectors[1:]))
     data = vectors[0] if name.startswith("buffer_") else vectors[1]

@@ -10,7 +10,7 @@ from hazard_llvm import Measurement, available, measurements, unprovoked, versio
 from hazard_probes import PROBES, UNPROVOKED
 from hazard_report import PAGE, measured_section, replace_section, rules_section
 
-from mlagen.targets.gfx950.codegen.hazards import M0, RULES, VCC, HazardInfo, Kind
+from mlagen.targets.gfx950.codegen.hazards import M0, RULES, VCC, HazardInfo, HazardKind
 
 DOCUMENTED_VERSION = "clang version 22.1.8"
 needs_llvm = pytest.mark.skipif(
@@ -38,9 +38,9 @@ def _describe(item: Measurement) -> str:
 def _related(first: HazardInfo, second: HazardInfo) -> int:
     """Registers that tie two instructions together, in any direction."""
     reads = second.sgpr_reads | second.lane_select
-    if second.kind & (Kind.LDS_DMA | Kind.SENDMSG):
+    if second.kind & (HazardKind.LDS_DMA | HazardKind.SENDMSG):
         reads |= M0
-    if second.kind & Kind.DIV_FMAS:
+    if second.kind & HazardKind.DIV_FMAS:
         reads |= VCC
     vectors = first.vgpr_writes & (second.vgpr_reads | second.vgpr_writes)
     overwritten = first.vgpr_reads & second.vgpr_writes | first.sgpr_reads & second.sgpr_writes

@@ -16,9 +16,9 @@ from mlagen.targets.gfx950.codegen.hazards import (
     VCC,
     Chain,
     HazardInfo,
+    HazardKind,
     HazardTracker,
-    Kind,
-    Operand,
+    OperandSet,
     Rule,
     mask,
     span,
@@ -30,10 +30,12 @@ BF16 = "v_mfma_f32_32x32x16_bf16"
 def mfma(
     d: int, c: int, *, passes: int = 8, opcode: str = BF16, a: int = span(200, 4)
 ) -> HazardInfo:
-    return HazardInfo(Kind.MFMA, opcode, passes, vgpr_reads=a | c, vgpr_writes=d, src_ab=a, src_c=c)
+    return HazardInfo(
+        HazardKind.MFMA, opcode, passes, vgpr_reads=a | c, vgpr_writes=d, src_ab=a, src_c=c
+    )
 
 
-def valu(writes: int = 0, reads: int = 0, kind: Kind = Kind.VALU) -> HazardInfo:
+def valu(writes: int = 0, reads: int = 0, kind: HazardKind = HazardKind.VALU) -> HazardInfo:
     return HazardInfo(kind, "v_op", vgpr_reads=reads, vgpr_writes=writes)
 
 
@@ -57,7 +59,9 @@ def test_result_of_a_matrix_instruction(passes: int, states: int) -> None:
     assert tracker.required(valu(reads=span(15))) == states
     assert tracker.required(valu(writes=span(15))) == states
     assert tracker.required(valu(reads=span(16))) == 0
-    assert tracker.required(HazardInfo(Kind.LDS, "ds_write_b32", vgpr_reads=span(3))) == states
+    assert (
+        tracker.required(HazardInfo(HazardKind.LDS, "ds_write_b32", vgpr_reads=span(3))) == states
+    )
     assert tracker.required(mfma(span(64, 16), 0, a=span(4, 4))) == states
     assert MAX_WAIT_STATES == 20
 
@@ -66,7 +70,9 @@ def test_result_of_a_matrix_instruction(passes: int, states: int) -> None:
 def test_accumulator_may_not_be_overwritten_while_it_is_read(passes: int, states: int) -> None:
     tracker = after(mfma(span(64, 16), span(0, 16), passes=passes))
     assert tracker.required(valu(writes=span(0))) == states
-    assert tracker.required(HazardInfo(Kind.LDS, "ds_read_b32", vgpr_writes=span(0))) == states
+    assert (
+        tracker.required(HazardInfo(HazardKind.LDS, "ds_read_b32", vgpr_writes=span(0))) == states
+    )
     assert tracker.required(valu(writes=span(200))) == 0  # SrcA
 
 
@@ -90,47 +96,75 @@ def test_wait_states_are_counted() -> None:
     reader = valu(reads=span(0))
     for left in range(12, 0, -1):
         assert tracker.required(reader) == left
-        tracker.advance(HazardInfo(Kind.OTHER, "s_waitcnt"))
+        tracker.advance(HazardInfo(HazardKind.OTHER, "s_waitcnt"))
     assert tracker.required(reader) == 0
 
     tracker = after(mfma(span(0, 16), 0))
     tracker.nop(11)
     assert tracker.required(reader) == 1
-    tracker.advance(HazardInfo(Kind.SALU, "s_add_u32"), 4)
+    tracker.advance(HazardInfo(HazardKind.SALU, "s_add_u32"), 4)
     assert tracker.required(reader) == 0
 
 
 def test_small_rules() -> None:
     v, s = span(1), span(20)
-    writes_sgpr = HazardInfo(Kind.READLANE, "v_readfirstlane_b32", sgpr_writes=s)
+    writes_sgpr = HazardInfo(HazardKind.READLANE, "v_readfirstlane_b32", sgpr_writes=s)
     cases = [
         (valu(v), mfma(span(64, 16), 0, a=v), 2),
         (valu(v), valu(reads=v), 0),
-        (valu(v), valu(reads=v, kind=Kind.PERMLANE), 2),
-        (valu(v), valu(reads=v, kind=Kind.DPP), 2),
-        (valu(v), valu(reads=v, kind=Kind.READLANE), 1),
-        (valu(v, kind=Kind.TRANS), valu(reads=v), 1),
-        (valu(v, kind=Kind.TRANS), valu(reads=v, kind=Kind.TRANS), 0),
-        (valu(v, kind=Kind.PARTIAL), valu(reads=v, kind=Kind.TRANS), 1),
-        (valu(v, kind=Kind.CONVERT_PART), valu(v, v, Kind.CONVERT_PART | Kind.PARTIAL), 1),
-        (valu(v, kind=Kind.CONVERT_PART), valu(reads=v), 0),
-        (valu(v, kind=Kind.CONVERT_PART | Kind.PARTIAL), valu(reads=v), 1),
-        (writes_sgpr, HazardInfo(Kind.VALU, "v_sub_u32", sgpr_reads=s), 2),
-        (writes_sgpr, HazardInfo(Kind.VMEM, "buffer_load_dword", sgpr_reads=s), 5),
-        (writes_sgpr, HazardInfo(Kind.READLANE, "v_readlane_b32", lane_select=s), 4),
-        (writes_sgpr, HazardInfo(Kind.SALU, "s_add_u32", sgpr_reads=s), 0),
-        (HazardInfo(Kind.VALU, "v_cmp", sgpr_writes=VCC), HazardInfo(Kind.DIV_FMAS, "fmas"), 4),
-        (HazardInfo(Kind.VALU, "v_cmpx", sgpr_writes=EXEC), mfma(span(0, 16), 0), 4),
-        (HazardInfo(Kind.VALU, "v_cmpx", sgpr_writes=EXEC), valu(kind=Kind.DPP), 5),
-        (HazardInfo(Kind.VALU, "v_cmpx", sgpr_writes=EXEC), valu(), 0),
-        (HazardInfo(Kind.SALU, "s_mov_b32", sgpr_writes=M0), HazardInfo(Kind.LDS_DMA, "load"), 1),
-        (HazardInfo(Kind.SALU, "s_mov_b32", sgpr_writes=s), HazardInfo(Kind.LDS_DMA, "load"), 0),
-        (HazardInfo(Kind.VALU, "v_rfl", sgpr_writes=M0), HazardInfo(Kind.LDS_DMA, "load"), 5),
-        (HazardInfo(Kind.VMEM, "store", vgpr_reads=v, store_data=v), valu(v), 2),
-        (HazardInfo(Kind.VMEM, "store", vgpr_reads=v), valu(v), 0),
-        (HazardInfo(Kind.VMEM, "store", vgpr_reads=v, store_data_offset=v), valu(v), 1),
-        (HazardInfo(Kind.SETREG, "s_setreg_b32"), HazardInfo(Kind.GETREG, "s_getreg_b32"), 2),
-        (HazardInfo(Kind.SETREG, "s_setreg_b32"), HazardInfo(Kind.SETREG, "s_setreg_b32"), 2),
+        (valu(v), valu(reads=v, kind=HazardKind.PERMLANE), 2),
+        (valu(v), valu(reads=v, kind=HazardKind.DPP), 2),
+        (valu(v), valu(reads=v, kind=HazardKind.READLANE), 1),
+        (valu(v, kind=HazardKind.TRANS), valu(reads=v), 1),
+        (valu(v, kind=HazardKind.TRANS), valu(reads=v, kind=HazardKind.TRANS), 0),
+        (valu(v, kind=HazardKind.PARTIAL), valu(reads=v, kind=HazardKind.TRANS), 1),
+        (
+            valu(v, kind=HazardKind.CONVERT_PART),
+            valu(v, v, HazardKind.CONVERT_PART | HazardKind.PARTIAL),
+            1,
+        ),
+        (valu(v, kind=HazardKind.CONVERT_PART), valu(reads=v), 0),
+        (valu(v, kind=HazardKind.CONVERT_PART | HazardKind.PARTIAL), valu(reads=v), 1),
+        (writes_sgpr, HazardInfo(HazardKind.VALU, "v_sub_u32", sgpr_reads=s), 2),
+        (writes_sgpr, HazardInfo(HazardKind.VMEM, "buffer_load_dword", sgpr_reads=s), 5),
+        (writes_sgpr, HazardInfo(HazardKind.READLANE, "v_readlane_b32", lane_select=s), 4),
+        (writes_sgpr, HazardInfo(HazardKind.SALU, "s_add_u32", sgpr_reads=s), 0),
+        (
+            HazardInfo(HazardKind.VALU, "v_cmp", sgpr_writes=VCC),
+            HazardInfo(HazardKind.DIV_FMAS, "fmas"),
+            4,
+        ),
+        (HazardInfo(HazardKind.VALU, "v_cmpx", sgpr_writes=EXEC), mfma(span(0, 16), 0), 4),
+        (HazardInfo(HazardKind.VALU, "v_cmpx", sgpr_writes=EXEC), valu(kind=HazardKind.DPP), 5),
+        (HazardInfo(HazardKind.VALU, "v_cmpx", sgpr_writes=EXEC), valu(), 0),
+        (
+            HazardInfo(HazardKind.SALU, "s_mov_b32", sgpr_writes=M0),
+            HazardInfo(HazardKind.LDS_DMA, "load"),
+            1,
+        ),
+        (
+            HazardInfo(HazardKind.SALU, "s_mov_b32", sgpr_writes=s),
+            HazardInfo(HazardKind.LDS_DMA, "load"),
+            0,
+        ),
+        (
+            HazardInfo(HazardKind.VALU, "v_rfl", sgpr_writes=M0),
+            HazardInfo(HazardKind.LDS_DMA, "load"),
+            5,
+        ),
+        (HazardInfo(HazardKind.VMEM, "store", vgpr_reads=v, store_data=v), valu(v), 2),
+        (HazardInfo(HazardKind.VMEM, "store", vgpr_reads=v), valu(v), 0),
+        (HazardInfo(HazardKind.VMEM, "store", vgpr_reads=v, store_data_offset=v), valu(v), 1),
+        (
+            HazardInfo(HazardKind.SETREG, "s_setreg_b32"),
+            HazardInfo(HazardKind.GETREG, "s_getreg_b32"),
+            2,
+        ),
+        (
+            HazardInfo(HazardKind.SETREG, "s_setreg_b32"),
+            HazardInfo(HazardKind.SETREG, "s_setreg_b32"),
+            2,
+        ),
     ]
     for producer, consumer, states in cases:
         assert after(producer).required(consumer) == states, (producer.opcode, consumer.opcode)
@@ -153,7 +187,7 @@ def test_copy_is_independent() -> None:
     tracker = after(mfma(span(0, 16), 0))
     other = tracker.copy()
     other.nop(5)
-    other.advance(valu(span(32), kind=Kind.TRANS))
+    other.advance(valu(span(32), kind=HazardKind.TRANS))
     assert tracker.required(valu(reads=span(0))) == 12
     assert tracker.required(valu(reads=span(32))) == 0
     assert other.required(valu(reads=span(0))) == 6
@@ -163,7 +197,7 @@ def test_copy_is_independent() -> None:
 def test_merge_takes_the_stricter_path() -> None:
     taken = after(mfma(span(0, 16), 0))
     taken.nop(10)
-    other = after(valu(span(32), kind=Kind.TRANS))
+    other = after(valu(span(32), kind=HazardKind.TRANS))
     both = taken.copy()
     assert both.merge(other)
     assert both.required(valu(reads=span(0))) == 2
@@ -195,13 +229,13 @@ def test_unknown_pass_count_is_refused() -> None:
         mfma(span(0, 16), 0, passes=3)
     assert "2, 4, 8, 16" in str(caught.value)
     with pytest.raises(UnsupportedError, match="0 passes"):
-        HazardInfo(Kind.MFMA_F32, "v_mfma_f32_16x16x4_f32", vgpr_writes=span(0, 4))
+        HazardInfo(HazardKind.MFMA_F32, "v_mfma_f32_16x16x4_f32", vgpr_writes=span(0, 4))
 
 
 def test_rules_are_well_formed() -> None:
     names = [rule.name for rule in RULES]
     assert len(set(names)) == len(names)
-    writes = {Operand.VGPR_WRITES, Operand.WRITES_NOT_C, Operand.SGPR_WRITES}
+    writes = {OperandSet.VGPR_WRITES, OperandSet.WRITES_NOT_C, OperandSet.SGPR_WRITES}
     for rule in RULES:
         assert rule.source.startswith(("CDNA4 ISA, ", "LLVM"))
         assert rule.stricter or rule.source.startswith("CDNA4 ISA, "), rule.name
@@ -211,16 +245,16 @@ def test_rules_are_well_formed() -> None:
         ] == rule.relation, rule.name  # fmt: skip
 
 
-def _registers(info: HazardInfo, operand: Operand) -> int:
+def _registers(info: HazardInfo, operand: OperandSet) -> int:
     """Registers of an instruction that a rule looks at, said a second time."""
-    if operand is Operand.EXEC:
+    if operand is OperandSet.EXEC:
         return EXEC
-    if operand is Operand.WRITES_NOT_C:
+    if operand is OperandSet.WRITES_NOT_C:
         return info.vgpr_writes & ~info.src_c
     own: int = getattr(info, operand.value)
-    if operand is Operand.SGPR_READS and info.kind & (Kind.LDS_DMA | Kind.SENDMSG):
+    if operand is OperandSet.SGPR_READS and info.kind & (HazardKind.LDS_DMA | HazardKind.SENDMSG):
         own |= M0
-    if operand is Operand.SGPR_READS and info.kind & Kind.DIV_FMAS:
+    if operand is OperandSet.SGPR_READS and info.kind & HazardKind.DIV_FMAS:
         own |= VCC
     return own
 
@@ -256,35 +290,44 @@ def _random_instruction(rng: random.Random) -> HazardInfo:
 
     pick = rng.randrange(10)
     if pick == 0:
-        kind = rng.choice((Kind.MFMA, Kind.MFMA_F32))
+        kind = rng.choice((HazardKind.MFMA, HazardKind.MFMA_F32))
         passes = rng.choice((2, 4, 8, 16))
         ab, c = some(2), rng.choice((0, some(4)))
         return HazardInfo(kind, f"v_mfma_{kind.name}_{passes}", passes, vgpr_reads=ab | c,
                           vgpr_writes=some(4), src_ab=ab, src_c=c)  # fmt: skip
     if pick == 1:
         ab, c = some(2), some()
-        return HazardInfo(Kind.DOT, rng.choice(("v_dot2", "v_dot4")), vgpr_reads=ab | c,
+        return HazardInfo(HazardKind.DOT, rng.choice(("v_dot2", "v_dot4")), vgpr_reads=ab | c,
                           vgpr_writes=c, src_ab=ab, src_c=c)  # fmt: skip
     if pick == 2:
         data = some(4)
-        return HazardInfo(Kind.VMEM, "buffer_store_dwordx4", vgpr_reads=data, store_data=data,
+        return HazardInfo(HazardKind.VMEM, "buffer_store_dwordx4", vgpr_reads=data, store_data=data,
                           sgpr_reads=some())  # fmt: skip
     if pick == 3:
-        return HazardInfo(rng.choice((Kind.LDS, Kind.VMEM)), "load", vgpr_reads=some(),
+        return HazardInfo(rng.choice((HazardKind.LDS, HazardKind.VMEM)), "load", vgpr_reads=some(),
                           vgpr_writes=some())  # fmt: skip
     if pick == 4:
         return rng.choice((
-            HazardInfo(Kind.SALU, "s_mov_b32", sgpr_writes=M0),
-            HazardInfo(Kind.LDS_DMA, "load", vgpr_reads=some()),
-            HazardInfo(Kind.OTHER, "s_waitcnt"),
+            HazardInfo(HazardKind.SALU, "s_mov_b32", sgpr_writes=M0),
+            HazardInfo(HazardKind.LDS_DMA, "load", vgpr_reads=some()),
+            HazardInfo(HazardKind.OTHER, "s_waitcnt"),
         ))  # fmt: skip
     if pick == 5:
-        return HazardInfo(Kind.READLANE, "v_readlane_b32", vgpr_reads=some(), sgpr_writes=some(),
-                          lane_select=some())  # fmt: skip
+        return HazardInfo(HazardKind.READLANE, "v_readlane_b32", vgpr_reads=some(),
+                          sgpr_writes=some(), lane_select=some())  # fmt: skip
     if pick == 6:
-        return HazardInfo(Kind.VALU, "v_cmp", vgpr_reads=some(2),
+        return HazardInfo(HazardKind.VALU, "v_cmp", vgpr_reads=some(2),
                           sgpr_writes=rng.choice((VCC, EXEC, some(2))))  # fmt: skip
-    kind = rng.choice((Kind.VALU, Kind.TRANS, Kind.PARTIAL, Kind.DPP, Kind.PERMLANE, Kind.DIV_FMAS))
+    kind = rng.choice(
+        (
+            HazardKind.VALU,
+            HazardKind.TRANS,
+            HazardKind.PARTIAL,
+            HazardKind.DPP,
+            HazardKind.PERMLANE,
+            HazardKind.DIV_FMAS,
+        )
+    )
     return HazardInfo(kind, "v_op", vgpr_reads=some(2), vgpr_writes=some(), sgpr_reads=some())
 
 
@@ -317,16 +360,16 @@ def test_random_programs_against_the_table_read_plainly() -> None:
 
 
 def test_five_thousand_instructions_in_well_under_half_a_second() -> None:
-    """A interleaved attention loop: one matrix instruction and five vector ones, as `Kind`s go."""
+    """A interleaved attention loop: one matrix instruction, five vector ones, by `HazardKind`."""
     program = []
     for index in range(5000 // 6):
         d = span(16 * (index % 4), 16)
         program.append(mfma(d, d, a=span(128 + 4 * (index % 8), 4)))
         base = 64 + index % 48
         program.append(valu(span(base), span(base)))
-        program.append(valu(span(base + 1), span(base + 1), Kind.TRANS))
+        program.append(valu(span(base + 1), span(base + 1), HazardKind.TRANS))
         program.append(valu(span(base + 2), span(base, 2)))
-        program.append(HazardInfo(Kind.LDS, "ds_read_b128", vgpr_reads=span(250),
+        program.append(HazardInfo(HazardKind.LDS, "ds_read_b128", vgpr_reads=span(250),
                                   vgpr_writes=span(160 + 4 * (index % 8), 4)))  # fmt: skip
         program.append(valu(span(base + 3), span(base + 1, 2)))
 

@@ -22,7 +22,7 @@ from mlagen.schedule_view.model import (
 )
 from mlagen.targets.gfx950.codegen.build import generate, proof_of
 from mlagen.targets.gfx950.codegen.map import kernel_map
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece
+from mlagen.targets.gfx950.codegen.program import Layout, Piece, ProgramInstruction
 from mlagen.targets.gfx950.dsl import Schedule
 
 BARRIER = "s_barrier"
@@ -140,7 +140,7 @@ def _find(piece: Piece, operation: Operation | None) -> _Found | None:
     A wait belongs to what comes after it."""
     units: Counter[Unit] = Counter()
     waits: list[str] = []
-    pending: list[Instruction] = []
+    pending: list[ProgramInstruction] = []
     needed, closed = "", operation is None and not piece.closed
     for x in piece.body:
         if x.pipe == "wait" and x.owner is None:
@@ -158,11 +158,11 @@ def _find(piece: Piece, operation: Operation | None) -> _Found | None:
     return _Found(dict(+units), tuple(waits), needed) if found else None
 
 
-def _counts(wait: Instruction) -> str:
+def _counts(wait: ProgramInstruction) -> str:
     return wait.text.removeprefix("s_waitcnt ")
 
 
-def _unit(x: Instruction) -> Unit:
+def _unit(x: ProgramInstruction) -> Unit:
     if x.pipe == "vmem" and x.access is not None and x.access.kind == "copy":
         return "dma"
     return unit_of(x.pipe)

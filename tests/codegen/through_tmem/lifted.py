@@ -19,7 +19,7 @@ from mlagen.dsl import (
     schedule,
     tiles,
 )  # fmt: skip
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.family import register
 from mlagen.targets.nvidia.dsl import release
 from mlagen.targets.sm_100a.dsl import Product, matrix_descriptor
@@ -38,8 +38,8 @@ class Lifted:
         lift, producer, math = roles
         s.signature = Signature(
             pack(
-                ("a", TensorMap("a", k.dtype, "k", tile.k, tile.m), "read"),
-                ("b", TensorMap("b", k.dtype, "k", tile.k, tile.n), "read"),
+                ("a", TmaMatrix("a", k.dtype, "k", tile.k, tile.m), "read"),
+                ("b", TmaMatrix("b", k.dtype, "k", tile.k, tile.n), "read"),
                 ("c", f"pointer:{k.output_dtype}", "write"),
                 ("m", "u32", "value"), ("n", "u32", "value"), ("k", "u32", "value"),
             ),

@@ -17,7 +17,7 @@ from mlagen.dsl import (
     by,
     record,
 )
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.errors import ScheduleError
 from mlagen.family import Family, Kind, Trial, register
 from mlagen.problem.expected import Expected
@@ -137,7 +137,7 @@ class HopperRows:
         self.map = s.named("map", ".b64", 1, "tensor map of x")[0]
         s.signature = Signature(
             pack(
-                ("x", TensorMap("x", "fp32", "k", BOX_COLUMNS, BOX_ROWS), "read"),
+                ("x", TmaMatrix("x", "fp32", "k", BOX_COLUMNS, BOX_ROWS), "read"),
                 ("out", "pointer:fp32", "write"),
                 ("m", "u32", "value"),
                 ("k", "u32", "value"),

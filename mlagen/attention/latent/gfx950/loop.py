@@ -27,7 +27,7 @@ from mlagen.attention.latent.gfx950.sizes import BF16, ELEMENT_BYTES, WAVES
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.dsl import Access, Operation, PlainOrder, Tile, bind, record
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space, laid_out
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space, laid_out
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.dsl.lds import plan_reads
 
@@ -46,7 +46,7 @@ class LatentLoop:
         self.softmax: Softmax = parts.softmax(self)
         self.output: Output = parts.output(self)
 
-    def over(self, entry: Entry, ring: Ring) -> None:
+    def over(self, entry: EntryRegisters, ring: Ring) -> None:
         """Holds the ring and the tiles against what operations touch of them, and declares all
         other registers."""
         s, rows, storage, tile = self.space, self.rows, self.storage, self.storage.tile

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from mlagen.attention.latent.gfx950.key_tile import Bf16Tile, E4m3Tile
 from mlagen.attention.latent.gfx950.shape import Shape
 from mlagen.dsl import Binding, Extent, Operation, Signature, Tile, Value
-from mlagen.targets.gfx950.dsl import Entry, Regs, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Space
 
 Request = tuple[str, int, str]  # of registers: name, count, what they hold
 Context = Callable[[Binding], Mapping[str, Any]]
@@ -41,7 +41,7 @@ class Rows(Protocol):
     def loaded(self) -> Signature:
         """What of it the kernel itself loads."""
 
-    def entry(self, s: Space) -> Entry:
+    def entry(self, s: Space) -> EntryRegisters:
         """Declares the registers that the kernel starts with."""
 
     def lane(self) -> dict[str, Request]:

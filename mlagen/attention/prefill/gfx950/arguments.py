@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.dsl import Argument, Signature
+from mlagen.dsl import KernelArgument, Signature
 from mlagen.targets.gfx950.dsl import Regs, Space
 
 _LOADS = {8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_load_dword"}
@@ -35,7 +35,7 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
     as few scalar loads as its length allows."""
     arguments = signature.arguments
     pointers = [a for a in arguments if a.kind == "pointer"]
-    blocks: tuple[tuple[str, list[Argument]], ...] = (
+    blocks: tuple[tuple[str, list[KernelArgument]], ...] = (
         ("PTR", pointers[:4]),
         (ONCE, [a for a in pointers[4:] if a.name not in _LASTING]),
         ("PTRX", [a for a in pointers[4:] if a.name in _LASTING]),
@@ -67,9 +67,9 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
     return Arguments(regs, once, tuple(loads))
 
 
-def _runs(held: Sequence[Argument]) -> Iterator[list[Argument]]:
+def _runs(held: Sequence[KernelArgument]) -> Iterator[list[KernelArgument]]:
     """Arguments that follow each other in memory."""
-    run: list[Argument] = []
+    run: list[KernelArgument] = []
     for argument in held:
         if run and argument.offset != run[-1].offset + run[-1].size:
             yield run

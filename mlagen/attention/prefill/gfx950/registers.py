@@ -12,7 +12,7 @@ from typing import Any
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Signature
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 
 WINDOWED = ("sliding_window_causal", "chunked_causal")  # masks that hide keys from below
@@ -33,7 +33,7 @@ class PrefillState:
         self,
         k: PrefillConfig,
         s: Space,
-        entry: Entry,
+        entry: EntryRegisters,
         signature: Signature,
         buffers: Sequence[str],
         walks: Mapping[str, int],

@@ -21,10 +21,10 @@ from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Binding, Operation, PlainOrder, Tile, Value, bind
 from mlagen.errors import ConfigError
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space
 
 
-def begin(s: Space, form: StreamedForm) -> Entry:
+def begin(s: Space, form: StreamedForm) -> EntryRegisters:
     """Declares the registers that the kernel starts with."""
     if form.facts.persistent:
         return s.entry("workgroup", items=True)
@@ -43,7 +43,7 @@ class StreamedAttention(PrefillAttention):
         self,
         k: PrefillConfig,
         s: Space,
-        entry: Entry,
+        entry: EntryRegisters,
         keys: Ring,
         values: Ring,
         form: StreamedForm,

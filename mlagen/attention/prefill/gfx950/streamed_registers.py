@@ -7,7 +7,7 @@ from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Signature, exactly
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space, laid_out
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space, laid_out
 
 MOST = 256  # registers of a file
 
@@ -25,7 +25,7 @@ class StreamedRegisters(PrefillState):
         self,
         k: PrefillConfig,
         s: Space,
-        entry: Entry,
+        entry: EntryRegisters,
         signature: Signature,
         held: Operands,
         rings: tuple[Ring, Ring],

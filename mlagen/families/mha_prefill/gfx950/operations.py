@@ -17,10 +17,10 @@ from mlagen.families.mha_prefill.gfx950.form import operands, refuse_unsupported
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space
 
 
-def begin(k: MhaConfigV2, s: Space) -> Entry:
+def begin(k: MhaConfigV2, s: Space) -> EntryRegisters:
     """Declares the registers that the kernel starts with. ConfigError for a problem that these
     operations are not for."""
     if k.dtype != "bf16":
@@ -41,7 +41,7 @@ class Attention(PrefillAttention):
         self,
         k: MhaConfigV2,
         s: Space,
-        entry: Entry,
+        entry: EntryRegisters,
         keys: Ring,
         values: Ring,
         *,

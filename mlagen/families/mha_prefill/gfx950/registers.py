@@ -7,7 +7,7 @@ from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.dsl import exactly
 from mlagen.families.mha_prefill.gfx950.form import signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.targets.gfx950.dsl import Entry, Ring, Space, laid_out
+from mlagen.targets.gfx950.dsl import EntryRegisters, Ring, Space, laid_out
 
 
 class PrefillRegisters(PrefillState):
@@ -16,7 +16,9 @@ class PrefillRegisters(PrefillState):
     (accumulator); row state and addresses follow.
     """
 
-    def __init__(self, k: MhaConfigV2, s: Space, entry: Entry, keys: Ring, values: Ring) -> None:
+    def __init__(
+        self, k: MhaConfigV2, s: Space, entry: EntryRegisters, keys: Ring, values: Ring
+    ) -> None:
         self.rings, tiles = (keys, values), s.registers
         # What operations touch of the schedule's rings and tiles.
         areas, waves = [(k.kv_block, k.depth * BF16)], k.num_warps

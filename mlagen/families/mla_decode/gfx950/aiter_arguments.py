@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mlagen.attention.latent.gfx950.sizes import VECTOR, WAVES
-from mlagen.dsl import Argument, Signature
+from mlagen.dsl import KernelArgument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -57,7 +57,7 @@ def aiter_signature(k: MlaDecodeConfig) -> Signature:
     left_out = {name for name, element in (("q_scale", k.dtype), ("kv_scale", k.cache_dtype))
                 if element == "bf16"}  # fmt: skip
     arguments = [
-        Argument(
+        KernelArgument(
             name,
             offset,
             kind,
@@ -68,7 +68,9 @@ def aiter_signature(k: MlaDecodeConfig) -> Signature:
         for offset, name, kind, access, dtype in _AITER
         if name not in left_out
     ]
-    arguments += [Argument(name, offset, "pointer", "read", "int32") for offset, name in _HELD]
+    arguments += [
+        KernelArgument(name, offset, "pointer", "read", "int32") for offset, name in _HELD
+    ]
     ordered = tuple(sorted(arguments, key=lambda argument: argument.offset))
     return Signature(ordered, grid=(("workgroups", 1),), block=(64 * WAVES, 1, 1))
 

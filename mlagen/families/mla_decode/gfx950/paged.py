@@ -15,7 +15,7 @@ from mlagen.families.mla_decode.gfx950.aiter_arguments import loaded
 from mlagen.families.mla_decode.gfx950.form import cache_bytes
 from mlagen.families.mla_decode.gfx950.work_form import work_form_of
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE
-from mlagen.targets.gfx950.dsl import Entry, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Space
 
 MOST_STARTED = 2  # tiles with code of their own for keys before a row's first one
 
@@ -34,7 +34,7 @@ class Paged:
         self.signature: Signature = self.form.signature(loop.k)
         self.loaded = loaded(self.signature)
 
-    def entry(self, s: Space) -> Entry:
+    def entry(self, s: Space) -> EntryRegisters:
         return self.form.entry(s)
 
     @property

@@ -9,7 +9,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.gfx950.aiter_arguments import aiter_signature, refuse_aiter
 from mlagen.families.mla_decode.gfx950.form import signature
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.targets.gfx950.dsl import Entry, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class WorkForm:
         """What the host passes."""
         return aiter_signature(k) if self.aiter else signature(k, persistent=self.persistent)
 
-    def entry(self, s: Space) -> Entry:
+    def entry(self, s: Space) -> EntryRegisters:
         """Declares the registers that the kernel starts with."""
         if self.persistent:
             return s.entry("workgroup", temporaries=4, items=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE, VECTOR
 from mlagen.dsl import Signature
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
@@ -24,7 +24,7 @@ def box_rows(k: MlaDecodeConfig, ctas: int = 1) -> int:
     return min(k.page_size, TILE // ctas)
 
 
-def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, str], ...]:
+def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TmaMatrix, str], ...]:
     """The arguments of the cache."""
     scale = (("kv_scale", "f32", "value"),) if k.cache_dtype == "fp8_e4m3" else ()
     if k.dequantized:
@@ -37,7 +37,7 @@ def _pool(k: MlaDecodeConfig, ctas: int) -> tuple[tuple[str, str | TensorMap, st
     most = box_rows(k, ctas)
     boxes = {"cache": most, "rows": 1} if most > 1 else {"rows": 1}
     maps = tuple(
-        (name, TensorMap("cache", k.cache_dtype, width, box_columns(k), rows), "read")
+        (name, TmaMatrix("cache", k.cache_dtype, width, box_columns(k), rows), "read")
         for name, rows in boxes.items()
     )
     return (*maps, *scale)
@@ -58,7 +58,7 @@ def signature(
     `scale_log2e` has it too, and the scale of an e4m3 q. `kv_scales`: of rope-aware rows, fp32
     [blocks * page]; `q_scales`: of such queries, fp32 [tokens].
     """
-    queries: str | TensorMap = TensorMap("q", k.dtype, k.d_qk, box_columns(k), ROWS)
+    queries: str | TmaMatrix = TmaMatrix("q", k.dtype, k.d_qk, box_columns(k), ROWS)
     if not k.as_stored:
         queries = f"pointer:{k.q_element}@{VECTOR}"
     return Signature(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, VECTOR
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
 from mlagen.dsl import Signature
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.counts import counts
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -53,8 +53,8 @@ def signature(
     """
     paged = PagedCopy.of(k)
     width = k.num_kv_heads * paged.columns
-    box = TensorMap("cache", k.cache_element, width, paged.box_columns, paged.box_rows)
-    pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
+    box = TmaMatrix("cache", k.cache_element, width, paged.box_columns, paged.box_rows)
+    pool: tuple[tuple[str, str | TmaMatrix, str], ...] = (("cache", box, "read"),)
     if paged.producer_threads:
         pool = (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
@@ -65,11 +65,11 @@ def signature(
         pool = pool if paged.producer_threads else (*pool, ("num_blocks", "u32", "value"))
     elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
-    queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
+    queries: str | TmaMatrix = f"pointer:{k.q_element}@{VECTOR}"
     if k.compute == "fp8":
-        queries = TensorMap("q", k.dtype, k.d_qk, 2 * COLUMNS, rows)
+        queries = TmaMatrix("q", k.dtype, k.d_qk, 2 * COLUMNS, rows)
     elif k.dtype == "bf16":
-        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, rows)
+        queries = TmaMatrix("q", k.dtype, k.d_qk, COLUMNS, rows)
     return Signature(
         pack(
             ("q", queries, "read"),

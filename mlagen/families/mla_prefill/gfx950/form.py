@@ -14,7 +14,7 @@ from mlagen.attention.prefill.gfx950.streamed_form import (
     row_tensors,
 )
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
-from mlagen.dsl import Argument, Signature
+from mlagen.dsl import KernelArgument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.problem import MlaConfigV2, require_plain_mask
@@ -135,7 +135,7 @@ def aiter_signature(k: MlaConfigV2) -> Signature:
     """
     refuse_aiter(k)
     arguments = tuple(
-        Argument(name, AITER_SLOT * slot, kind, access, dtype)  # type: ignore[arg-type]
+        KernelArgument(name, AITER_SLOT * slot, kind, access, dtype)  # type: ignore[arg-type]
         for slot, (name, kind, access, dtype) in enumerate(_AITER)
     )
     return Signature(arguments, grid=(("workgroups", 1),), block=(k.threads, 1, 1))

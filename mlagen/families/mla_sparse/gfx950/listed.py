@@ -22,7 +22,7 @@ from mlagen.families.mla_sparse.gfx950.form import (
     refuse_products,
     signature,
 )
-from mlagen.targets.gfx950.dsl import Block, Entry, Regs, Space
+from mlagen.targets.gfx950.dsl import Block, EntryRegisters, Regs, Space
 
 MINUS_INFINITY = "0xff800000"
 
@@ -46,7 +46,7 @@ class Listed:
         self.signature: Signature = signature(loop.k)
         self.loaded = self.signature
 
-    def entry(self, s: Space) -> Entry:
+    def entry(self, s: Space) -> EntryRegisters:
         return s.entry("unit", "part of its keys", temporaries=4)
 
     def declare(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, VECTOR
 from mlagen.dsl import Signature
-from mlagen.dsl.signature import TensorMap, pack
+from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 
@@ -133,14 +133,14 @@ def _pool_numbers(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> tuple[st
 
 def _queries(
     k: MlaSparsePrefillConfig | MlaSparseDecodeConfig, rows: int | None
-) -> tuple[str, str | TensorMap, str]:
+) -> tuple[str, str | TmaMatrix, str]:
     """The argument q: by tensor map in boxes of `rows`; None, and of e4m3 that bf16 is made
     of, by pointer."""
     native = k.compute == "fp8"
     if rows is None or not (native or k.dtype == "bf16"):
         return ("q", f"pointer:{k.dtype}@{VECTOR}", "read")
     columns = 2 * COLUMNS if native else COLUMNS
-    return ("q", TensorMap("q", k.dtype, k.d_qk, columns, rows), "read")
+    return ("q", TmaMatrix("q", k.dtype, k.d_qk, columns, rows), "read")
 
 
 def _element(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> str:

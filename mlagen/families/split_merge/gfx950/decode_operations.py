@@ -20,7 +20,7 @@ from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, exactly,
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.facts import MergeFacts
-from mlagen.targets.gfx950.dsl import Entry, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Space
 
 FP32 = 4
 LANES = 64  # of a wave, which has a line
@@ -52,7 +52,7 @@ class DecodeMerge:
     """The operations of one merge kernel over the schedule's registers: P and W, rings by part, and
     O."""
 
-    def __init__(self, k: MlaDecodeMergeConfig, s: Space, entry: Entry) -> None:
+    def __init__(self, k: MlaDecodeMergeConfig, s: Space, entry: EntryRegisters) -> None:
         self.k, self.entry, regs = k, entry, s.registers
         s.signature, s.facts = signature(k), MergeFacts(running=True, slot_rows=0)
         self.arguments = argument_registers(s, s.signature)

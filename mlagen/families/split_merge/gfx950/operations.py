@@ -32,7 +32,7 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.prefill_problem import LINE, MlaReduceConfig
-from mlagen.targets.gfx950.dsl import Entry, Space
+from mlagen.targets.gfx950.dsl import EntryRegisters, Space
 
 LANE_COLUMNS = 4  # of each of its lines
 LANE_LINES = 4  # lines of a lane: their LSEs are one load of 16 bytes
@@ -64,7 +64,7 @@ class Merge:
     """The operations of one reduce kernel over the schedule's registers: P and W (rings by
     partial), O, M and L."""
 
-    def __init__(self, k: MlaReduceConfig, s: Space, entry: Entry, *, waves: int) -> None:
+    def __init__(self, k: MlaReduceConfig, s: Space, entry: EntryRegisters, *, waves: int) -> None:
         self.k, self.waves, self.entry, regs = k, waves, entry, s.registers
         s.signature = self.signature = signature(k, waves)
         columns = exactly("registers", LANE_LINES * LANE_COLUMNS, "columns of a lane's lines")

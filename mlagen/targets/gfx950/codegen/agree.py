@@ -16,7 +16,7 @@ from mlagen.errors import TemplateError
 from mlagen.targets.gfx950.codegen.encoding import (
     OFF,
     TWO_RESULTS,
-    Read,
+    EncodedInstruction,
     Register,
     UnknownError,
     float_bits,
@@ -24,7 +24,7 @@ from mlagen.targets.gfx950.codegen.encoding import (
     size_of,
 )
 from mlagen.targets.gfx950.codegen.isa import split_operands
-from mlagen.targets.gfx950.codegen.program import Instruction
+from mlagen.targets.gfx950.codegen.program import ProgramInstruction
 from mlagen.targets.gfx950.limits import GFX950
 
 _LIST = re.compile(r"^(\w+):\[([\d,]+)\]$")
@@ -55,12 +55,12 @@ class _Unreadable(Exception):
     """Text that this module does not understand."""
 
 
-def check_object(code: bytes, printed: Iterable[Instruction], schedule: str) -> None:
+def check_object(code: bytes, printed: Iterable[ProgramInstruction], schedule: str) -> None:
     """TemplateError for the first instruction that the code object has otherwise than it is
     printed, at the lines that made it. `printed`: the whole program, labels included."""
     text = code_of(code)
     places: dict[str, int] = {}
-    branches: list[tuple[Instruction, int, int]] = []
+    branches: list[tuple[ProgramInstruction, int, int]] = []
     seen: dict[tuple[str, bytes], int] = {}
     at = 0
     for x in printed:
@@ -111,7 +111,7 @@ def bytes_of(code: bytes, kind_of_symbol: int, what: str) -> bytes:
     raise TemplateError(f"the object has no {what}")
 
 
-def _compared(x: Instruction, raw: bytes, schedule: str) -> int:
+def _compared(x: ProgramInstruction, raw: bytes, schedule: str) -> int:
     """The immediate of the encoded instruction, which agrees with the text."""
     try:
         found = read(raw)
@@ -142,7 +142,7 @@ def _compared(x: Instruction, raw: bytes, schedule: str) -> int:
     return found.immediate
 
 
-def _offsets_of(x: Instruction) -> str:
+def _offsets_of(x: ProgramInstruction) -> str:
     """The hint where an offset of the instruction was cut."""
     for start, fits in _OFFSETS.items():
         if x.mnemonic.startswith(start):
@@ -150,7 +150,7 @@ def _offsets_of(x: Instruction) -> str:
     return CUT
 
 
-def _differs(x: Instruction, what: str, schedule: str, hint: str = "") -> TemplateError:
+def _differs(x: ProgramInstruction, what: str, schedule: str, hint: str = "") -> TemplateError:
     origin = x.origin
     where, asked = "", f"{schedule}:1"
     if origin is not None:
@@ -175,23 +175,23 @@ def _shown(operand: Register) -> str:
 # ---- the text ------------------------------------------------------------------------------------
 
 
-def expected(x: Instruction) -> Read:
+def expected(x: ProgramInstruction) -> EncodedInstruction:
     """What the printed instruction must be encoded as."""
     _, _, rest = x.text.partition(" ")
     if x.pipe == "wait":
-        return Read(x.mnemonic, (), {}, _wait(rest))
+        return EncodedInstruction(x.mnemonic, (), {}, _wait(rest))
     parts, tail = split_operands(rest)
     if x.pipe == "branch":
-        return Read(x.mnemonic, (), {})
+        return EncodedInstruction(x.mnemonic, (), {})
     if x.mnemonic in _MOST:
-        return Read(x.mnemonic, (), {}, int(parts[0], 0))
+        return EncodedInstruction(x.mnemonic, (), {}, int(parts[0], 0))
     if x.mnemonic in _SHORT_CONSTANT:
         value = _constant(parts[1])
         if 0x8000 <= value < 0x10000:
             raise _Unreadable(f"number {parts[1]}, which its 16 bits make negative,")
         if 0x10000 <= value < 0xFFFF8000:
             raise _Unreadable(f"number {parts[1]}, which has more than 16 bits,")
-        return Read(x.mnemonic, (("r", x.operands[0][0]),), {}, value & 0xFFFF)
+        return EncodedInstruction(x.mnemonic, (("r", x.operands[0][0]),), {}, value & 0xFFFF)
     modifiers: dict[str, int] = {}
     operands: list[Register] = []
     first_source = len(parts) - _count_sources(x)
@@ -211,10 +211,12 @@ def expected(x: Instruction) -> Read:
             operands.append(("c", _constant(part)))
     for word in tail:
         _modifier(word, x, len(parts) - first_source, modifiers)
-    return Read(x.mnemonic, tuple(operands), {k: v for k, v in modifiers.items() if v})
+    return EncodedInstruction(
+        x.mnemonic, tuple(operands), {k: v for k, v in modifiers.items() if v}
+    )
 
 
-def _count_sources(x: Instruction) -> int:
+def _count_sources(x: ProgramInstruction) -> int:
     """Operands of a vector instruction that are no results."""
     results = 2 if x.mnemonic in TWO_RESULTS else 1
     return len(x.operands) - results
@@ -245,7 +247,7 @@ def _constant(part: str) -> int:
     return value & 0xFFFFFFFF
 
 
-def _modifier(word: str, x: Instruction, sources: int, modifiers: dict[str, int]) -> None:
+def _modifier(word: str, x: ProgramInstruction, sources: int, modifiers: dict[str, int]) -> None:
     name, _, value = word.partition(":")
     if word in _FLAGS:
         modifiers[word] = 1

@@ -56,7 +56,7 @@ class FarBranchError(CapacityError):
     """A branch does not reach its label."""
 
 
-class Program:
+class FinishedProgram:
     """A finished program: final layout, proof, slack of hand-placed waits."""
 
     def __init__(self, layout: Layout, proof: ProofResult, slack: list[str]) -> None:
@@ -69,7 +69,7 @@ def generate(
     *,
     allow_unproved: bool = False,
     end_between: bool = False,
-) -> Program:
+) -> FinishedProgram:
     """Schedule to proved, padded program. ProofError where words of the kernel are missing or
     misplaced, unless `allow_unproved`; other violations stand in the program's proof."""
     words = check_words(schedule)
@@ -86,10 +86,10 @@ def generate(
     flow = words or check_flow(schedule, layout, lowering)
     proof = replace(proof, violations=(*flow, *proof.violations))
     pad(layout)
-    return Program(layout, proof, slack)
+    return FinishedProgram(layout, proof, slack)
 
 
-def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Artifact:
+def _artifact(schedule: Schedule, program: FinishedProgram, templates: Templates) -> Artifact:
     text, source = render(schedule, program, templates)
     target = schedule.target.name
     try:
@@ -133,7 +133,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Art
     return artifact_of(schedule, made)
 
 
-def proof_of(schedule: Schedule, program: Program) -> Proof:
+def proof_of(schedule: Schedule, program: FinishedProgram) -> Proof:
     """What is shown of a program, as manifests say it."""
     proof = program.proof
     return Proof(
@@ -146,7 +146,7 @@ def proof_of(schedule: Schedule, program: Program) -> Proof:
 
 
 def render(
-    schedule: Schedule, program: Program, templates: Templates
+    schedule: Schedule, program: FinishedProgram, templates: Templates
 ) -> tuple[str, list[SourceLine]]:
     """The `.s` and the source of each of its instruction lines."""
     lines = code_lines(schedule, program.layout)

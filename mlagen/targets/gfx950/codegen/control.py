@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.isa import Parser
-from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Segment, Stream
+from mlagen.targets.gfx950.codegen.program import Origin, ProgramInstruction, RoleStream, Segment
 from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -29,7 +29,7 @@ class ControlFlow:
     def label(self, name: str) -> str:
         return f".L{self.prefix}_{name}"
 
-    def code(self, *lines: str) -> list[Instruction]:
+    def code(self, *lines: str) -> list[ProgramInstruction]:
         origin = Origin("control flow", "", 0, self.schedule.line)
         parsed = [self.parser.line(line, origin) for line in lines]
         return [instruction for instruction in parsed if instruction is not None]
@@ -52,13 +52,13 @@ class ControlFlow:
             )
         return Segment(self.label("ENTRY"), "entry", [], tail=body)
 
-    def stagger(self, stream: Stream, *, entering: bool) -> list[Instruction]:
+    def stagger(self, stream: RoleStream, *, entering: bool) -> list[ProgramInstruction]:
         """Bare barriers that delay later roles on entry, and even the totals at the end."""
         levels = self.schedule.roles.stagger
         if stream.role:
             own = stream.members[0].stagger
             return self.code(*["s_barrier"] * (own if entering else levels - own))
-        code: list[Instruction] = []
+        code: list[ProgramInstruction] = []
         for level in range(levels):
             later = next(role for role in stream.members if role.stagger > level)
             label = self.label(f"{'BEHIND' if entering else 'EVEN'}{level}")

@@ -25,7 +25,7 @@ _TURN = 0x3E22F983  # source code 248: 1 / (2 pi)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class EncodedInstruction:
     """One encoded instruction. `operands` in the order of the text, `modifiers` by name: only those
     that are not the default. `immediate`: SIMM16 of a program instruction."""
 
@@ -182,7 +182,7 @@ def size_of(code: bytes, at: int) -> int:
     return 8
 
 
-def read(raw: bytes) -> Read:
+def read(raw: bytes) -> EncodedInstruction:
     """What the bytes of one instruction say; UnknownError where the table has no such opcode."""
     (word,) = struct.unpack_from("<I", raw)
     second = struct.unpack_from("<I", raw, 4)[0] if len(raw) == 8 else 0
@@ -237,23 +237,23 @@ def _vector(number: int, accumulates: int = 0) -> Register:
     return ("r", number + (AGPR if accumulates else 0))
 
 
-def _scalar(word: int, literal: int) -> Read:
+def _scalar(word: int, literal: int) -> EncodedInstruction:
     low, high, result = word & 0xFF, word >> 8 & 0xFF, ("r", SGPR + (word >> 16 & 0x7F))
     top = word >> 23
     if top == 0x17F:
-        return Read(_name(_SOPP, word >> 16 & 0x7F), (), {}, word & 0xFFFF)
+        return EncodedInstruction(_name(_SOPP, word >> 16 & 0x7F), (), {}, word & 0xFFFF)
     if top == 0x17E:
         sources = (_source(low, literal), _source(high, literal))
-        return Read(_name(_SOPC, word >> 16 & 0x7F), sources, {})
+        return EncodedInstruction(_name(_SOPC, word >> 16 & 0x7F), sources, {})
     if top == 0x17D:
-        return Read(_name(_SOP1, high), (result, _source(low, literal)), {})
+        return EncodedInstruction(_name(_SOP1, high), (result, _source(low, literal)), {})
     if top >> 5 == 0b1011:
-        return Read(_name(_SOPK, top & 0x1F), (result,), {}, word & 0xFFFF)
+        return EncodedInstruction(_name(_SOPK, top & 0x1F), (result,), {}, word & 0xFFFF)
     name = _name(_SOP2, top & 0x7F)
-    return Read(name, (result, _source(low, literal), _source(high, literal)), {})
+    return EncodedInstruction(name, (result, _source(low, literal), _source(high, literal)), {})
 
 
-def _smem(word: int, second: int) -> Read:
+def _smem(word: int, second: int) -> EncodedInstruction:
     data, base = ("r", SGPR + (word >> 6 & 0x7F)), ("r", SGPR + 2 * (word & 0x3F))
     offset, register = second & 0x1FFFFF, second >> 25
     by_register, constant = word >> 14 & 1, word >> 17 & 1
@@ -268,10 +268,10 @@ def _smem(word: int, second: int) -> Read:
         soffset=0 if by_register else register,
         reserved=second >> 21 & 0xF | word >> 13 & 1,
     )
-    return Read(_name(_SMEM, word >> 18 & 0xFF), (data, base, place), told)
+    return EncodedInstruction(_name(_SMEM, word >> 18 & 0xFF), (data, base, place), told)
 
 
-def _short_vector(word: int, second: int) -> Read:
+def _short_vector(word: int, second: int) -> EncodedInstruction:
     """VOP1, VOP2 and VOPC."""
     code, result = word & 0x1FF, _vector(word >> 17 & 0xFF)
     other = _vector(word >> 9 & 0xFF)
@@ -291,16 +291,16 @@ def _short_vector(word: int, second: int) -> Read:
         name = _name(_VOP1, word >> 9 & 0xFF)
         if name in _SCALAR_RESULTS:
             result = ("r", SGPR + (word >> 17 & 0xFF))
-        return Read(name, (result, first), told)
+        return EncodedInstruction(name, (result, first), told)
     if top == 0x3E:
-        return Read(_name(_VOPC, word >> 17 & 0xFF), (_VCC, first, other), told)
+        return EncodedInstruction(_name(_VOPC, word >> 17 & 0xFF), (_VCC, first, other), told)
     name = _name(_VOP2, top)
     carry = (_VCC,) if name in _CARRIES else ()
     mask = (_VCC,) if name == "v_cndmask_b32" or name in _CARRY_IN else ()
-    return Read(name, (result, *carry, first, other, *mask), told)
+    return EncodedInstruction(name, (result, *carry, first, other, *mask), told)
 
 
-def _vop3(word: int, second: int) -> Read:
+def _vop3(word: int, second: int) -> EncodedInstruction:
     """VOP3A, VOP3B, VOP3P and its matrix form."""
     if word >> 23 == 0x1A7:
         return _packed(word, second)
@@ -314,14 +314,14 @@ def _vop3(word: int, second: int) -> Read:
     told = _told(clamp=word >> 15 & 1, omod=second >> 27 & 3, neg=second >> 29, unused=unused)
     if name in TWO_RESULTS:
         carry = ("r", SGPR + (word >> 8 & 0x7F))
-        return Read(name, (result, carry, *sources), told)
+        return EncodedInstruction(name, (result, carry, *sources), told)
     told |= _told(abs=word >> 8 & 7, op_sel=word >> 11 & 15)
     if name.startswith("v_cmp_") or name in _SCALAR_RESULTS:
         result = ("r", SGPR + (word & 0xFF))
-    return Read(name, (result, *sources), told)
+    return EncodedInstruction(name, (result, *sources), told)
 
 
-def _packed(word: int, second: int) -> Read:
+def _packed(word: int, second: int) -> EncodedInstruction:
     number = word >> 16 & 0x7F
     codes = (second & 0x1FF, second >> 9 & 0x1FF, second >> 18 & 0x1FF)
     if number in _MAI:
@@ -338,10 +338,12 @@ def _packed(word: int, second: int) -> Read:
         neg_hi=word >> 8 & 7,
         unused=codes[2] if count == 2 else 0,
     )
-    return Read(name, (_vector(word & 0xFF), *(_source(code, 0) for code in codes[:count])), told)
+    return EncodedInstruction(
+        name, (_vector(word & 0xFF), *(_source(code, 0) for code in codes[:count])), told
+    )
 
 
-def _matrix(name: str, word: int, second: int, codes: tuple[int, int, int]) -> Read:
+def _matrix(name: str, word: int, second: int, codes: tuple[int, int, int]) -> EncodedInstruction:
     accumulates, result = second >> 27 & 3, word >> 15 & 1
     told = _told(cbsz=word >> 8 & 7, abid=word >> 11 & 15, blgp=second >> 29)
     if name.startswith("v_accvgpr"):  # one side is an accumulation register, whatever ACC says
@@ -354,16 +356,16 @@ def _matrix(name: str, word: int, second: int, codes: tuple[int, int, int]) -> R
         )
         reads = int(name == "v_accvgpr_read_b32")
         operands = (_vector(word & 0xFF, 1 - reads), _source(codes[0], 0, reads))
-        return Read(name, operands, moved)
+        return EncodedInstruction(name, operands, moved)
     sources = (
         _source(codes[0], 0, accumulates & 1),
         _source(codes[1], 0, accumulates >> 1),
         _source(codes[2], 0, result),
     )
-    return Read(name, (_vector(word & 0xFF, result), *sources), told)
+    return EncodedInstruction(name, (_vector(word & 0xFF, result), *sources), told)
 
 
-def _ds(word: int, second: int) -> Read:
+def _ds(word: int, second: int) -> EncodedInstruction:
     name, acc = _name(_DS, word >> 17 & 0xFF), word >> 25 & 1
     address, data = _vector(second & 0xFF), _vector(second >> 8 & 0xFF, acc)
     result = _vector(second >> 24, acc)
@@ -375,16 +377,16 @@ def _ds(word: int, second: int) -> Read:
         told |= _told(offset=word & 0xFFFF)
     if name.startswith("ds_write2"):
         other = _vector(second >> 16 & 0xFF, acc)
-        return Read(name, (address, data, other), told | _told(vdst=second >> 24))
+        return EncodedInstruction(name, (address, data, other), told | _told(vdst=second >> 24))
     told |= _told(data1=second >> 16 & 0xFF)
     if name.startswith("ds_write"):
-        return Read(name, (address, data), told | _told(vdst=second >> 24))
+        return EncodedInstruction(name, (address, data), told | _told(vdst=second >> 24))
     if "permute" in name:
-        return Read(name, (result, address, data), told)
-    return Read(name, (result, address), told | _told(data0=second >> 8 & 0xFF))
+        return EncodedInstruction(name, (result, address, data), told)
+    return EncodedInstruction(name, (result, address), told | _told(data0=second >> 8 & 0xFF))
 
 
-def _global(word: int, second: int) -> Read:
+def _global(word: int, second: int) -> EncodedInstruction:
     name, acc = _name(_GLOBAL, word >> 18 & 0x7F), second >> 23 & 1
     saddr = second >> 16 & 0x7F
     offset = word & 0x1FFF
@@ -399,14 +401,16 @@ def _global(word: int, second: int) -> Read:
     base: Register = OFF if saddr == _NO_SADDR else ("r", SGPR + saddr)
     address, data = _vector(second & 0xFF), second >> 8 & 0xFF
     if "_store_" in name:
-        return Read(name, (address, _vector(data, acc), base), told | _told(vdst=second >> 24))
+        return EncodedInstruction(
+            name, (address, _vector(data, acc), base), told | _told(vdst=second >> 24)
+        )
     told |= _told(data=data)
     if "_load_lds_" in name:
-        return Read(name, (address, base), told | _told(vdst=second >> 24, acc=acc))
-    return Read(name, (_vector(second >> 24, acc), address, base), told)
+        return EncodedInstruction(name, (address, base), told | _told(vdst=second >> 24, acc=acc))
+    return EncodedInstruction(name, (_vector(second >> 24, acc), address, base), told)
 
 
-def _mubuf(word: int, second: int) -> Read:
+def _mubuf(word: int, second: int) -> EncodedInstruction:
     name = _name(_MUBUF, word >> 18 & 0x7F)
     lds, offen, idxen = word >> 16 & 1, word >> 12 & 1, word >> 13 & 1
     told = _told(
@@ -425,5 +429,7 @@ def _mubuf(word: int, second: int) -> Read:
     resource = ("r", SGPR + 4 * (second >> 16 & 0x1F))
     rest = (address, resource, _source(second >> 24, 0))
     if lds:
-        return Read(name, rest, told | _told(vdata=second >> 8 & 0xFF, acc=second >> 23 & 1))
-    return Read(name, (data, *rest), told)
+        return EncodedInstruction(
+            name, rest, told | _told(vdata=second >> 8 & 0xFF, acc=second >> 23 & 1)
+        )
+    return EncodedInstruction(name, (data, *rest), told)

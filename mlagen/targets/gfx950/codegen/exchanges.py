@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mlagen.dsl import Access, Operation, Tile, Value
 from mlagen.dsl.tile import RingTile
 from mlagen.errors import ScheduleError, TemplateError
-from mlagen.targets.gfx950.codegen.program import Instruction, Origin
+from mlagen.targets.gfx950.codegen.program import Origin, ProgramInstruction
 from mlagen.targets.gfx950.dsl import Schedule
 
 _LANES_ONLY = ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32")  # these touch no LDS
@@ -26,7 +26,7 @@ class Exchanged:
     write: Access | None = None
     read: Access | None = None
 
-    def of(self, x: Instruction) -> Access | None:
+    def of(self, x: ProgramInstruction) -> Access | None:
         """The access of one of the operation's instructions."""
         if not touches_lds(x):
             return None
@@ -36,7 +36,7 @@ class Exchanged:
 NOTHING = Exchanged()
 
 
-def touches_lds(x: Instruction) -> bool:
+def touches_lds(x: ProgramInstruction) -> bool:
     """Whether it reads or writes LDS by addresses of lanes."""
     return x.pipe == "lds" and x.mnemonic not in _LANES_ONLY
 
@@ -110,7 +110,9 @@ def _check_ends(
         )
 
 
-def require_instructions(op: Operation, does: Exchanged, body: Sequence[Instruction]) -> None:
+def require_instructions(
+    op: Operation, does: Exchanged, body: Sequence[ProgramInstruction]
+) -> None:
     """TemplateError where a template lacks what its operation says of an exchange."""
     for access, verb, needed in (
         (does.write, "writes", "ds_write"),
@@ -130,10 +132,10 @@ class Joints:
         self.schedule, self.does = schedule, does
         self.open: set[str] = set()  # written in this piece, and no barrier since
 
-    def before(self, operation: Operation) -> list[Instruction]:
+    def before(self, operation: Operation) -> list[ProgramInstruction]:
         """What comes before an operation that is not interleaved."""
         does = self.does.get(id(operation), NOTHING)
-        joint: list[Instruction] = []
+        joint: list[ProgramInstruction] = []
         if does.read is not None and does.read.target.ring in self.open:
             self._check_role(operation, does.read)
             joint, self.open = self._barrier(operation, does.read.target.ring), set()
@@ -168,9 +170,9 @@ class Joints:
                 "barriers",
             )
 
-    def _barrier(self, operation: Operation, name: str) -> list[Instruction]:
+    def _barrier(self, operation: Operation, name: str) -> list[ProgramInstruction]:
         origin = Origin(f"exchange {name}", "", 0, operation.line)
         return [
-            Instruction("s_waitcnt lgkmcnt(0)", "s_waitcnt", "wait", origin=origin),
-            Instruction("s_barrier", "s_barrier", "barrier", origin=origin),
+            ProgramInstruction("s_waitcnt lgkmcnt(0)", "s_waitcnt", "wait", origin=origin),
+            ProgramInstruction("s_barrier", "s_barrier", "barrier", origin=origin),
         ]

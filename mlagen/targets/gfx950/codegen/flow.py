@@ -22,7 +22,7 @@ from mlagen.targets.gfx950.codegen.expand import bounds
 from mlagen.targets.gfx950.codegen.follow import Follower, Lost
 from mlagen.targets.gfx950.codegen.isa import AGPR, SGPR
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Stream
+from mlagen.targets.gfx950.codegen.program import Layout, Piece, ProgramInstruction, RoleStream
 from mlagen.targets.gfx950.codegen.violation import Violation
 from mlagen.targets.gfx950.codegen.words import plain_order, spelled
 from mlagen.targets.gfx950.dsl import Role, Schedule
@@ -85,7 +85,7 @@ class _Walk:
         layout: Layout,
         lowering: Lowering,
         plain: PlainOrder,
-        stream: Stream,
+        stream: RoleStream,
     ) -> None:
         self.schedule, self.layout, self.lowering = schedule, layout, lowering
         self.plain, self.stream, self.edge = plain, stream, bounds(schedule)
@@ -192,7 +192,7 @@ class _Walk:
         """The operations of a piece, in the order of the schedule."""
         if piece.key in self.parts:
             return self.parts[piece.key]
-        bodies: dict[int, list[Instruction]] = {}
+        bodies: dict[int, list[ProgramInstruction]] = {}
         for x in piece.body:
             if x.owner is not None:
                 bodies.setdefault(id(x.owner), []).append(x)
@@ -261,13 +261,13 @@ class _Walk:
             effect = self.effects[id(body)] = effect_of(body)
         return Done(op.key, tile, effect, spelled(op), op.line, self.cluster[id(op)])
 
-    def _lowered(self, op: Operation, tile: int | None) -> list[Instruction]:
+    def _lowered(self, op: Operation, tile: int | None) -> list[ProgramInstruction]:
         at = tile or 0
         return self.lowering.lower(
             op, Binding(at % self.layout.period, tile == 0, self.stream.role)
         )
 
-    def _texts(self, body: Sequence[Instruction]) -> tuple[str, ...]:
+    def _texts(self, body: Sequence[ProgramInstruction]) -> tuple[str, ...]:
         """What is printed, but for the names of labels."""
         return tuple(x.mnemonic if x.target else x.text for x in body)
 
@@ -305,7 +305,7 @@ class _Walk:
         return "vcc, scc, exec or m0"
 
 
-def effect_of(body: Sequence[Instruction]) -> Effect:
+def effect_of(body: Sequence[ProgramInstruction]) -> Effect:
     """What the instructions of one operation take and leave. After a branch around a block, what
     the block writes may be what was there before."""
     reads: set[int] = set()

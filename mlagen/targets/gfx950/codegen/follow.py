@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Segment, Stream
+from mlagen.targets.gfx950.codegen.program import (
+    Layout,
+    Piece,
+    ProgramInstruction,
+    RoleStream,
+    Segment,
+)
 from mlagen.targets.gfx950.dsl import Role
 
 STEPS = 100_000  # branches and compares of one run; the longest that is followed takes some hundred
@@ -31,7 +37,7 @@ class Lost(Exception):
 class Follower:
     """The control flow of one stream."""
 
-    def __init__(self, layout: Layout, stream: Stream) -> None:
+    def __init__(self, layout: Layout, stream: RoleStream) -> None:
         self.segments = [x for x in layout.segments if x.role in ("", stream.role)]
         self.at = {segment.label: index for index, segment in enumerate(self.segments)}
 
@@ -60,7 +66,9 @@ class Follower:
         raise Lost(f"the control flow runs out of the program after {self.segments[-1].label}")
 
     @staticmethod
-    def _code(segment: Segment, code: Iterable[Instruction], values: dict[str, int]) -> str | None:
+    def _code(
+        segment: Segment, code: Iterable[ProgramInstruction], values: dict[str, int]
+    ) -> str | None:
         """Where the code branches to: a segment's label, "" at the end of the program, None where
         it falls through."""
         skipped = ""  # a label of this code that is branched to

@@ -31,11 +31,11 @@ from functools import lru_cache
 from mlagen.errors import UnsupportedError
 
 
-class Kind(IntFlag):
+class HazardKind(IntFlag):
     """What an instruction is, for this table. Combine where two hold: v_exp_f32_dpp is TRANS | DPP,
     v_cvt_pk_fp8_f32 is CONVERT_PART, and with op_sel for the high half CONVERT_PART | PARTIAL.
 
-    `Kind.OTHER` (s_waitcnt, s_barrier, s_branch, ...) takes part in no rule.
+    `HazardKind.OTHER` (s_waitcnt, s_barrier, s_branch, ...) takes part in no rule.
     """
 
     OTHER = 0
@@ -63,11 +63,11 @@ class Kind(IntFlag):
 
 
 ORDINARY_VALU = (
-    Kind.VALU | Kind.TRANS | Kind.PARTIAL | Kind.DPP | Kind.PERMLANE | Kind.READLANE
-    | Kind.WRITELANE | Kind.DIV_FMAS | Kind.CONVERT_PART
+    HazardKind.VALU | HazardKind.TRANS | HazardKind.PARTIAL | HazardKind.DPP | HazardKind.PERMLANE
+    | HazardKind.READLANE | HazardKind.WRITELANE | HazardKind.DIV_FMAS | HazardKind.CONVERT_PART
 )  # fmt: skip
-MATRIX = Kind.MFMA | Kind.MFMA_F32
-MEMORY = Kind.LDS | Kind.VMEM | Kind.LDS_DMA
+MATRIX = HazardKind.MFMA | HazardKind.MFMA_F32
+MEMORY = HazardKind.LDS | HazardKind.VMEM | HazardKind.LDS_DMA
 
 # v0..v255 are bits 0..255 of a vector mask, a0..a255 bits 256..511.
 _VCC, _M0, _EXEC = 106, 124, 126  # scalar operand numbers (CDNA4 ISA, scalar sources)
@@ -90,7 +90,7 @@ def span(first: int, count: int = 1) -> int:
     return ((1 << count) - 1) << first
 
 
-class Operand(Enum):
+class OperandSet(Enum):
     """Which registers of an instruction a rule looks at."""
 
     VGPR_READS = "vgpr_reads"
@@ -122,16 +122,16 @@ class Rule:
 
     name: str
     relation: str  # "RAW", "WAW" or "WAR"
-    producer: Kind
-    produces: Operand
-    consumer: Kind
-    consumes: Operand
+    producer: HazardKind
+    produces: OperandSet
+    consumer: HazardKind
+    consumes: OperandSet
     states: int | Mapping[int, int]
     source: str
     within: int = -1  # only these registers, as a mask; -1: any
     chain: Chain = Chain.ANY
-    not_producer: Kind = Kind.OTHER
-    not_consumer: Kind = Kind.OTHER
+    not_producer: HazardKind = HazardKind.OTHER
+    not_consumer: HazardKind = HazardKind.OTHER
     stricter: str = ""  # why more than the guide asks
 
     def wait_states(self, passes: int) -> int:
@@ -166,110 +166,115 @@ _MATRIX_WAW = (
 _MASK = "the guide asks 0 where the mask is a carry-in; v_cndmask's mask is taken as a constant"
 
 
-def _results(name: str, kind: Kind, states: Mapping[int, int]) -> tuple[Rule, ...]:
+def _results(name: str, kind: HazardKind, states: Mapping[int, int]) -> tuple[Rule, ...]:
     """Rows of what may touch the result of a matrix instruction, other than as its SrcC."""
-    vector, written = ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES
+    vector, written = ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_WRITES
     return (
-        Rule(f"{name}-read", "RAW", kind, written, vector | MEMORY, Operand.VGPR_READS,
+        Rule(f"{name}-read", "RAW", kind, written, vector | MEMORY, OperandSet.VGPR_READS,
              states, _ISA_38),
         Rule(f"{name}-overwrite", "WAW", kind, written, vector, written, states, _ISA_38),
         Rule(f"{name}-overwrite-load", "WAW", kind, written, MEMORY, written, states, _ISA_38,
              stricter=_LOAD),
-        Rule(f"{name}-overwrite-mfma", "WAW", kind, written, MATRIX, Operand.WRITES_NOT_C,
+        Rule(f"{name}-overwrite-mfma", "WAW", kind, written, MATRIX, OperandSet.WRITES_NOT_C,
              states, _ISA_38, stricter=_MATRIX_WAW),
-        Rule(f"{name}-src-ab", "RAW", kind, written, MATRIX, Operand.SRC_AB, states, _ISA_38),
+        Rule(f"{name}-src-ab", "RAW", kind, written, MATRIX, OperandSet.SRC_AB, states, _ISA_38),
     )  # fmt: skip
 
 
 RULES: tuple[Rule, ...] = (
     # Results of matrix instructions.
-    *_results("mfma", Kind.MFMA, _RESULT),
-    Rule("mfma-src-c-same", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
-         Kind.MFMA, Operand.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38, chain=Chain.SAME),
-    Rule("mfma-src-c", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
-         Kind.MFMA, Operand.SRC_C, {2: 4, 4: 6, 8: 10, 16: 18}, _ISA_38, chain=Chain.BROKEN,
+    *_results("mfma", HazardKind.MFMA, _RESULT),
+    Rule("mfma-src-c-same", "RAW", HazardKind.MFMA, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA, OperandSet.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38, chain=Chain.SAME),
+    Rule("mfma-src-c", "RAW", HazardKind.MFMA, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA, OperandSet.SRC_C, {2: 4, 4: 6, 8: 10, 16: 18}, _ISA_38,
+         chain=Chain.BROKEN,
          stricter="the guide asks 0 for equal registers and pass counts; here the opcode must be "
          "the same too, because forwarding between different opcodes is not documented"),
-    Rule("mfma-src-c-f32", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
-         Kind.MFMA_F32, Operand.SRC_C, {2: 3, 4: 6, 8: 10, 16: 18}, _ISA_38),
-    *_results("mfma-f32", Kind.MFMA_F32, _RESULT_F32),
-    Rule("mfma-f32-src-c-same", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         Kind.MFMA_F32, Operand.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38, chain=Chain.SAME),
-    Rule("mfma-f32-src-c-f32", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         Kind.MFMA_F32, Operand.SRC_C, {2: 2, 4: 4, 8: 8, 16: 16}, _ISA_38, chain=Chain.BROKEN),
-    Rule("mfma-f32-src-c", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         Kind.MFMA, Operand.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38,
+    Rule("mfma-src-c-f32", "RAW", HazardKind.MFMA, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA_F32, OperandSet.SRC_C, {2: 3, 4: 6, 8: 10, 16: 18}, _ISA_38),
+    *_results("mfma-f32", HazardKind.MFMA_F32, _RESULT_F32),
+    Rule("mfma-f32-src-c-same", "RAW", HazardKind.MFMA_F32, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA_F32, OperandSet.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38,
+         chain=Chain.SAME),
+    Rule("mfma-f32-src-c-f32", "RAW", HazardKind.MFMA_F32, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA_F32, OperandSet.SRC_C, {2: 2, 4: 4, 8: 8, 16: 16}, _ISA_38,
+         chain=Chain.BROKEN),
+    Rule("mfma-f32-src-c", "RAW", HazardKind.MFMA_F32, OperandSet.VGPR_WRITES,
+         HazardKind.MFMA, OperandSet.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38,
          stricter="the guide asks 0; a two-pass result is not forwarded even within one opcode"),
     # Operands of matrix instructions.
-    Rule("mfma-src-c-overwrite", "WAR", Kind.MFMA, Operand.SRC_C,
-         ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES, _READ_C, _ISA_38),
-    Rule("mfma-src-c-overwrite-load", "WAR", Kind.MFMA, Operand.SRC_C,
-         MEMORY, Operand.VGPR_WRITES, _READ_C, _ISA_38, stricter=_LOAD),
-    Rule("valu-mfma", "RAW", ORDINARY_VALU, Operand.VGPR_WRITES,
-         MATRIX, Operand.VGPR_READS, 2, _ISA_38),
-    Rule("exec-mfma", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         MATRIX, Operand.EXEC, 4, _ISA_38, within=EXEC),
+    Rule("mfma-src-c-overwrite", "WAR", HazardKind.MFMA, OperandSet.SRC_C,
+         ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_WRITES, _READ_C, _ISA_38),
+    Rule("mfma-src-c-overwrite-load", "WAR", HazardKind.MFMA, OperandSet.SRC_C,
+         MEMORY, OperandSet.VGPR_WRITES, _READ_C, _ISA_38, stricter=_LOAD),
+    Rule("valu-mfma", "RAW", ORDINARY_VALU, OperandSet.VGPR_WRITES,
+         MATRIX, OperandSet.VGPR_READS, 2, _ISA_38),
+    Rule("exec-mfma", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         MATRIX, OperandSet.EXEC, 4, _ISA_38, within=EXEC),
     # Dot products.
-    Rule("dot-src-ab", "RAW", Kind.DOT, Operand.VGPR_WRITES,
-         Kind.DOT, Operand.SRC_AB, 3, _ISA_38, chain=Chain.SAME_OPCODE),
-    Rule("dot-read", "RAW", Kind.DOT, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT | MATRIX | MEMORY, Operand.VGPR_READS, 3, _ISA_38,
+    Rule("dot-src-ab", "RAW", HazardKind.DOT, OperandSet.VGPR_WRITES,
+         HazardKind.DOT, OperandSet.SRC_AB, 3, _ISA_38, chain=Chain.SAME_OPCODE),
+    Rule("dot-read", "RAW", HazardKind.DOT, OperandSet.VGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT | MATRIX | MEMORY, OperandSet.VGPR_READS, 3, _ISA_38,
          chain=Chain.OTHER_OPCODE),
-    Rule("dot-overwrite", "WAW", Kind.DOT, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT | MATRIX | MEMORY, Operand.VGPR_WRITES, 3, _ISA_38,
+    Rule("dot-overwrite", "WAW", HazardKind.DOT, OperandSet.VGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT | MATRIX | MEMORY, OperandSet.VGPR_WRITES, 3, _ISA_38,
          chain=Chain.OTHER_OPCODE),
     # Vector results.
-    Rule("trans-valu", "RAW", Kind.TRANS, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11, not_consumer=Kind.TRANS),
-    Rule("partial-valu", "RAW", Kind.PARTIAL, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11),
-    Rule("partial-overwrite", "WAW", Kind.PARTIAL, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 1, _LLVM,
+    Rule("trans-valu", "RAW", HazardKind.TRANS, OperandSet.VGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_READS, 1, _ISA_11,
+         not_consumer=HazardKind.TRANS),
+    Rule("partial-valu", "RAW", HazardKind.PARTIAL, OperandSet.VGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_READS, 1, _ISA_11),
+    Rule("partial-overwrite", "WAW", HazardKind.PARTIAL, OperandSet.VGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT | MATRIX, OperandSet.VGPR_WRITES, 1, _LLVM,
          stricter="the guide names readers only; the parity of a register that is overwritten in "
          "part is made of the moved result, and LLVM waits before any overwrite"),
-    Rule("convert-halves", "WAW", Kind.CONVERT_PART, Operand.VGPR_WRITES,
-         Kind.CONVERT_PART, Operand.VGPR_WRITES, 1, _ISA_7_3),
-    Rule("valu-dpp", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
-         Kind.DPP, Operand.VGPR_READS, 2, _ISA_11),
-    Rule("exec-vmem", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.VMEM | Kind.LDS_DMA, Operand.EXEC, 5, _LLVM, within=EXEC,
+    Rule("convert-halves", "WAW", HazardKind.CONVERT_PART, OperandSet.VGPR_WRITES,
+         HazardKind.CONVERT_PART, OperandSet.VGPR_WRITES, 1, _ISA_7_3),
+    Rule("valu-dpp", "RAW", ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_WRITES,
+         HazardKind.DPP, OperandSet.VGPR_READS, 2, _ISA_11),
+    Rule("exec-vmem", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.VMEM | HazardKind.LDS_DMA, OperandSet.EXEC, 5, _LLVM, within=EXEC,
          stricter="the guide names the SGPRs of an address; LLVM takes EXEC for read, too"),
-    Rule("exec-dpp", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.DPP, Operand.EXEC, 5, _ISA_11, within=EXEC),
-    Rule("valu-permlane", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
-         Kind.PERMLANE, Operand.VGPR_READS, 2, _ISA_11),
-    Rule("exec-permlane", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.PERMLANE, Operand.EXEC, 4, _ISA_11, within=EXEC),
-    Rule("valu-readlane", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
-         Kind.READLANE, Operand.VGPR_READS, 1, _ISA_11),
-    Rule("exec-lane", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.READLANE | Kind.WRITELANE, Operand.EXEC, 4, _ISA_11, within=EXEC),
+    Rule("exec-dpp", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.DPP, OperandSet.EXEC, 5, _ISA_11, within=EXEC),
+    Rule("valu-permlane", "RAW", ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_WRITES,
+         HazardKind.PERMLANE, OperandSet.VGPR_READS, 2, _ISA_11),
+    Rule("exec-permlane", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.PERMLANE, OperandSet.EXEC, 4, _ISA_11, within=EXEC),
+    Rule("valu-readlane", "RAW", ORDINARY_VALU | HazardKind.DOT, OperandSet.VGPR_WRITES,
+         HazardKind.READLANE, OperandSet.VGPR_READS, 1, _ISA_11),
+    Rule("exec-lane", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.READLANE | HazardKind.WRITELANE, OperandSet.EXEC, 4, _ISA_11, within=EXEC),
     # Scalar registers written by vector instructions.
-    Rule("sgpr-valu", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT, Operand.SGPR_READS, 2, _ISA_11, stricter=_MASK),
-    Rule("sgpr-lane-select", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.READLANE | Kind.WRITELANE, Operand.LANE_SELECT, 4, _ISA_11),
-    Rule("vcc-div-fmas", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.DIV_FMAS, Operand.SGPR_READS, 4, _ISA_11, within=VCC),
-    Rule("sgpr-vmem", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,
-         Kind.VMEM | Kind.LDS_DMA, Operand.SGPR_READS, 5, _ISA_11),
+    Rule("sgpr-valu", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         ORDINARY_VALU | HazardKind.DOT, OperandSet.SGPR_READS, 2, _ISA_11, stricter=_MASK),
+    Rule("sgpr-lane-select", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.READLANE | HazardKind.WRITELANE, OperandSet.LANE_SELECT, 4, _ISA_11),
+    Rule("vcc-div-fmas", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.DIV_FMAS, OperandSet.SGPR_READS, 4, _ISA_11, within=VCC),
+    Rule("sgpr-vmem", "RAW", ORDINARY_VALU, OperandSet.SGPR_WRITES,
+         HazardKind.VMEM | HazardKind.LDS_DMA, OperandSet.SGPR_READS, 5, _ISA_11),
     # Stores that still read their data.
-    Rule("store-data-valu", "WAR", Kind.VMEM, Operand.STORE_DATA,
-         ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 2, _ISA_11),
-    Rule("store-data-offset-valu", "WAR", Kind.VMEM, Operand.STORE_DATA_OFFSET,
-         ORDINARY_VALU | Kind.DOT | MATRIX, Operand.VGPR_WRITES, 1, _LLVM_197267,
+    Rule("store-data-valu", "WAR", HazardKind.VMEM, OperandSet.STORE_DATA,
+         ORDINARY_VALU | HazardKind.DOT | MATRIX, OperandSet.VGPR_WRITES, 2, _ISA_11),
+    Rule("store-data-offset-valu", "WAR", HazardKind.VMEM, OperandSet.STORE_DATA_OFFSET,
+         ORDINARY_VALU | HazardKind.DOT | MATRIX, OperandSet.VGPR_WRITES, 1, _LLVM_197267,
          stricter="the guide asks nothing where the offset is an SGPR; on gfx950 the next vector "
          "instruction's result was stored"),
-    Rule("store-data-load", "WAR", Kind.VMEM, Operand.STORE_DATA,
-         MEMORY, Operand.VGPR_WRITES, 1, _ISA_11),
+    Rule("store-data-load", "WAR", HazardKind.VMEM, OperandSet.STORE_DATA,
+         MEMORY, OperandSet.VGPR_WRITES, 1, _ISA_11),
     # M0 and the hardware registers.
-    Rule("m0-use", "RAW", Kind.SALU, Operand.SGPR_WRITES,
-         Kind.LDS_DMA | Kind.SENDMSG | Kind.MOVREL, Operand.SGPR_READS, 1, _ISA_11, within=M0),
-    Rule("setreg-getreg", "RAW", Kind.SETREG, Operand.SGPR_WRITES,
-         Kind.GETREG, Operand.SGPR_READS, 2, _ISA_11, within=HWREG,
+    Rule("m0-use", "RAW", HazardKind.SALU, OperandSet.SGPR_WRITES,
+         HazardKind.LDS_DMA | HazardKind.SENDMSG | HazardKind.MOVREL, OperandSet.SGPR_READS, 1,
+         _ISA_11, within=M0),
+    Rule("setreg-getreg", "RAW", HazardKind.SETREG, OperandSet.SGPR_WRITES,
+         HazardKind.GETREG, OperandSet.SGPR_READS, 2, _ISA_11, within=HWREG,
          stricter="the guide asks it for the same hardware register; here all count as one"),
-    Rule("setreg-setreg", "WAW", Kind.SETREG, Operand.SGPR_WRITES,
-         Kind.SETREG, Operand.SGPR_WRITES, 2, _ISA_11, within=HWREG,
+    Rule("setreg-setreg", "WAW", HazardKind.SETREG, OperandSet.SGPR_WRITES,
+         HazardKind.SETREG, OperandSet.SGPR_WRITES, 2, _ISA_11, within=HWREG,
          stricter="the guide asks it for the same hardware register; here all count as one"),
 )  # fmt: skip
 
@@ -279,9 +284,9 @@ MAX_WAIT_STATES = max(
 
 # Registers that an instruction uses without naming them as an operand.
 _IMPLIED_READS = (
-    (Kind.LDS_DMA | Kind.SENDMSG | Kind.MOVREL, M0),
-    (Kind.DIV_FMAS, VCC),
-    (Kind.GETREG, HWREG),
+    (HazardKind.LDS_DMA | HazardKind.SENDMSG | HazardKind.MOVREL, M0),
+    (HazardKind.DIV_FMAS, VCC),
+    (HazardKind.GETREG, HWREG),
 )
 
 
@@ -298,7 +303,7 @@ def _rows(kind: int) -> tuple[tuple[tuple[int, Rule], ...], tuple[tuple[int, Rul
 class HazardInfo:
     """One instruction as this table sees it. Register sets are bit masks: see `mask` and `span`.
 
-    kind         what it is; `Kind.OTHER` needs nothing else
+    kind         what it is; `HazardKind.OTHER` needs nothing else
     opcode       the mnemonic; two matrix or dot instructions chain only when it is equal
     passes       matrix instructions: 2, 4, 8 or 16 (UnsupportedError otherwise)
     vgpr_reads   every VGPR and AGPR read: sources, address, data, and the destination where the
@@ -317,7 +322,7 @@ class HazardInfo:
     s_setreg and s_getreg are added here.
     """
 
-    kind: Kind
+    kind: HazardKind
     opcode: str = ""
     passes: int = 0
     vgpr_reads: int = 0
@@ -343,20 +348,20 @@ class HazardInfo:
         for kinds, registers in _IMPLIED_READS:
             if kind & kinds:
                 reads |= registers
-        if kind & Kind.SETREG:
+        if kind & HazardKind.SETREG:
             writes |= HWREG
         registers_of = {
-            Operand.VGPR_READS: self.vgpr_reads,
-            Operand.VGPR_WRITES: self.vgpr_writes,
-            Operand.SRC_AB: self.src_ab,
-            Operand.SRC_C: self.src_c,
-            Operand.WRITES_NOT_C: self.vgpr_writes & ~self.src_c,
-            Operand.STORE_DATA: self.store_data,
-            Operand.STORE_DATA_OFFSET: self.store_data_offset,
-            Operand.SGPR_READS: reads,
-            Operand.SGPR_WRITES: writes,
-            Operand.LANE_SELECT: self.lane_select,
-            Operand.EXEC: EXEC,
+            OperandSet.VGPR_READS: self.vgpr_reads,
+            OperandSet.VGPR_WRITES: self.vgpr_writes,
+            OperandSet.SRC_AB: self.src_ab,
+            OperandSet.SRC_C: self.src_c,
+            OperandSet.WRITES_NOT_C: self.vgpr_writes & ~self.src_c,
+            OperandSet.STORE_DATA: self.store_data,
+            OperandSet.STORE_DATA_OFFSET: self.store_data_offset,
+            OperandSet.SGPR_READS: reads,
+            OperandSet.SGPR_WRITES: writes,
+            OperandSet.LANE_SELECT: self.lane_select,
+            OperandSet.EXEC: EXEC,
         }
         produced, consumed = _rows(kind)
         produces = []

@@ -6,19 +6,19 @@ import re
 from collections.abc import Sequence
 
 from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.codegen.program import Instruction
+from mlagen.targets.gfx950.codegen.program import ProgramInstruction
 
 _GROUP = re.compile(r"^(\d+)x(\d+):(\d+)$")
 
 
 def interleave(
-    first: Sequence[Instruction],
-    second: Sequence[Instruction],
+    first: Sequence[ProgramInstruction],
+    second: Sequence[ProgramInstruction],
     pattern: str,
     where: str,
     *,
     ordered: bool = False,
-) -> list[Instruction]:
+) -> list[ProgramInstruction]:
     """`first` and `second` interleaved by `pattern` ("even" or "6x1:3 10x1:5").
 
     ScheduleError when the streams touch each other's registers: then their order would matter. With
@@ -30,7 +30,7 @@ def interleave(
     else:
         check_independent(first, second, where)
         needed = [0] * len(second)
-    result: list[Instruction] = []
+    result: list[ProgramInstruction] = []
     a = b = 0
     for take_first, take_second in _groups(pattern, len(first), len(second), where):
         result += first[a : a + take_first]
@@ -45,7 +45,7 @@ def interleave(
     return result + list(first[a:]) + list(second[b:])
 
 
-def _needed(first: Sequence[Instruction], second: Sequence[Instruction]) -> list[int]:
+def _needed(first: Sequence[ProgramInstruction], second: Sequence[ProgramInstruction]) -> list[int]:
     """How many instructions of `first` must be out before each of `second`."""
     written: dict[int, int] = {}  # register: after its last write
     touched: dict[int, int] = {}  # register: after its last read or write
@@ -81,7 +81,7 @@ def _groups(pattern: str, n: int, m: int, where: str) -> list[tuple[int, int]]:
 
 
 def check_independent(
-    first: Sequence[Instruction], second: Sequence[Instruction], where: str
+    first: Sequence[ProgramInstruction], second: Sequence[ProgramInstruction], where: str
 ) -> None:
     """ScheduleError unless neither stream writes a register that the other reads or writes."""
     touched = [

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from mlagen.errors import TemplateError
 from mlagen.targets.gfx950.codegen import dpp
-from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Pipe
+from mlagen.targets.gfx950.codegen.program import Origin, Pipe, ProgramInstruction
 
 AGPR, SGPR = 256, 1000  # register ids of a0 and of s0; v0 is 0
 _FIRST = {"v": 0, "a": AGPR, "s": SGPR}
@@ -217,14 +217,14 @@ class Parser:
         self.symbols, self.blocks, self.schedule = symbols, blocks, schedule
         self._operand = lru_cache(maxsize=4096)(self._parse_operand)
 
-    def line(self, text: str, origin: Origin) -> Instruction | None:
+    def line(self, text: str, origin: Origin) -> ProgramInstruction | None:
         """The instruction of one rendered line; None for a blank or comment line."""
         code = _COMMENT.split(text.strip(), maxsplit=1)[0]
         if not code:
             return None
         label = _LABEL.match(code)
         if label:
-            return Instruction(code, ":", "label", origin=origin, target=label.group(1))
+            return ProgramInstruction(code, ":", "label", origin=origin, target=label.group(1))
         written, _, rest = code.partition(" ")
         mnemonic, suffix = encoding_of(written)
         where = f"{origin.template}:{origin.template_line}"
@@ -275,7 +275,7 @@ class Parser:
         for effect in implicit.split():
             name = effect.rstrip("=")
             (writes if effect.endswith("=") else reads).extend(_SPECIAL[name])
-        return Instruction(
+        return ProgramInstruction(
             text=" ".join((written, ", ".join(parts), *modifiers)).strip(),
             mnemonic=mnemonic,
             pipe=spec.pipe,

@@ -27,12 +27,12 @@ from mlagen.targets.gfx950.codegen.expand import bounds, expand
 from mlagen.targets.gfx950.codegen.interleave import interleave
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
 from mlagen.targets.gfx950.codegen.program import (
-    Instruction,
     Layout,
+    PathStep,
     Piece,
+    ProgramInstruction,
+    RoleStream,
     Segment,
-    Step,
-    Stream,
     streams_of,
 )
 from mlagen.targets.gfx950.dsl import Schedule
@@ -65,7 +65,7 @@ class StreamBuilder:
     """Builds the segments of one stream."""
 
     def __init__(
-        self, schedule: Schedule, lowering: Lowering, prefix: str, stream: Stream, edge: Bounds
+        self, schedule: Schedule, lowering: Lowering, prefix: str, stream: RoleStream, edge: Bounds
     ) -> None:
         self.prefix = f"{prefix}_{stream.role}" if stream.role else prefix
         self.control = ControlFlow(schedule, lowering.parser, self.prefix)
@@ -98,18 +98,18 @@ class StreamBuilder:
 
     # ---- paths -------------------------------------------------------------------------------
 
-    def path(self, n: int) -> list[Step]:
+    def path(self, n: int) -> list[PathStep]:
         """The pieces of `n` tiles: of a workgroup, or of one work item."""
-        steps = [Step(self._own("item"), 0)] if self.schedule.persistent else self.once()
+        steps = [PathStep(self._own("item"), 0)] if self.schedule.persistent else self.once()
         if n == 0:
-            steps.append(Step(self._own("empty"), 0))
+            steps.append(PathStep(self._own("empty"), 0))
         for instance in self._expand(n):
-            steps.append(Step(self._key(instance, n), instance.i))
-        return [*steps, Step(self._own("epilogue"), 0)]
+            steps.append(PathStep(self._key(instance, n), instance.i))
+        return [*steps, PathStep(self._own("epilogue"), 0)]
 
-    def once(self) -> list[Step]:
+    def once(self) -> list[PathStep]:
         """What runs ahead of everything."""
-        return [Step(self._own("setup"), 0)]
+        return [PathStep(self._own("setup"), 0)]
 
     def _expand(self, n: int) -> list[Instance]:
         return expand(self.schedule, n, self.stream.role)
@@ -149,12 +149,12 @@ class StreamBuilder:
         piece.control = self._choose()
         return self._segment("ITEM", "item", [piece], head=self._more(), tail=piece.control)
 
-    def _more(self) -> list[Instruction]:
+    def _more(self) -> list[ProgramInstruction]:
         """The end, where no item is left."""
         return self.control.code("s_cmp_ge_u32 s[ITEM], s[ITEMS]",
                                  f"s_cbranch_scc1 {self.control.label('END')}")  # fmt: skip
 
-    def _choose(self) -> list[Instruction]:
+    def _choose(self) -> list[ProgramInstruction]:
         """Later roles are delayed; then the code for N."""
         code, label = self.control.code, self.control.label
         chosen = self.control.stagger(self.stream, entering=True)
@@ -219,13 +219,13 @@ class StreamBuilder:
         section: str,
         pieces: list[Piece],
         *,
-        head: Iterable[Instruction] = (),
-        tail: Iterable[Instruction] = (),
+        head: Iterable[ProgramInstruction] = (),
+        tail: Iterable[ProgramInstruction] = (),
     ) -> Segment:
         label = self.control.label(name)
         return Segment(label, section, pieces, [*head], [*tail], self.stream.role)
 
-    def _to(self, name: str) -> list[Instruction]:
+    def _to(self, name: str) -> list[ProgramInstruction]:
         return self.control.code(f"s_branch {self.control.label(name)}")
 
     # ---- pieces ------------------------------------------------------------------------------
@@ -234,11 +234,11 @@ class StreamBuilder:
         """A tile count whose loop passes every phase at least once."""
         return self.edge.first_looped + 2 * self.edge.period
 
-    def _once(self, operations: Iterable[Operation]) -> list[Instruction]:
+    def _once(self, operations: Iterable[Operation]) -> list[ProgramInstruction]:
         """Code outside the loop."""
         at = Binding(0, False, self.stream.role)
         joints = Joints(self.schedule, self.lowering.exchanges)
-        body: list[Instruction] = []
+        body: list[ProgramInstruction] = []
         for operation in operations:
             if operation.belongs(self.stream.role):
                 body += joints.before(operation) + self._lower(operation, at)
@@ -255,7 +255,7 @@ class StreamBuilder:
                 iteration = f"i = N{x.i - n:+d}" if x.i != n else "i = N"
             else:
                 iteration = f"i = {x.i}"
-            body: list[Instruction] = []
+            body: list[ProgramInstruction] = []
             joints = Joints(self.schedule, self.lowering.exchanges)
             for step in x.steps:
                 if isinstance(step, Interleave):
@@ -282,11 +282,11 @@ class StreamBuilder:
             )
         return pieces
 
-    def _at(self, operation: Operation, i: int) -> list[Instruction]:
+    def _at(self, operation: Operation, i: int) -> list[ProgramInstruction]:
         tile = i + (operation.tile.offset if operation.tile else 0)
         return self._lower(operation, Binding(tile % self.edge.period, tile == 0, self.stream.role))
 
-    def _lower(self, operation: Operation, binding: Binding) -> list[Instruction]:
+    def _lower(self, operation: Operation, binding: Binding) -> list[ProgramInstruction]:
         body = self.lowering.lower(operation, binding)
         if operation.leaves:
             # All waves leave before the first barrier, or none: a later one would wait for ever.

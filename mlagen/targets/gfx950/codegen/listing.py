@@ -7,33 +7,33 @@ from itertools import groupby
 
 from mlagen.artifact import SourceLine
 from mlagen.dsl import Interleave, Operation
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Segment
+from mlagen.targets.gfx950.codegen.program import Layout, Piece, ProgramInstruction, Segment
 from mlagen.targets.gfx950.dsl import Exchange, Schedule
 
 COMMENT_COLUMN = 88
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PrintedLine:
     """One line of code, and its source when it is an instruction."""
 
     text: str
     source: SourceLine | None = None
 
 
-def code_lines(schedule: Schedule, layout: Layout) -> list[Line]:
+def code_lines(schedule: Schedule, layout: Layout) -> list[PrintedLine]:
     """All segments, with headings for sections and clusters; lines are numbered from 0 here."""
-    lines: list[Line] = []
+    lines: list[PrintedLine] = []
     for segment in layout.segments:
         roles = segment.role or schedule.roles.names
         title = f"{segment.role}: {segment.section}" if segment.role else segment.section
-        lines += [Line(""), Line(f"; ==== {title} " + "=" * (60 - len(title)))]
-        lines.append(Line(f"{segment.label}:"))
+        lines += [PrintedLine(""), PrintedLine(f"; ==== {title} " + "=" * (60 - len(title)))]
+        lines.append(PrintedLine(f"{segment.label}:"))
         lines += _instructions(segment, None, segment.head, roles, len(lines))
         for piece in segment.pieces:
             heading = _heading(schedule, piece)
             if heading:
-                lines.append(Line(heading))
+                lines.append(PrintedLine(heading))
             lines += _instructions(segment, piece, piece.body, roles, len(lines))
         lines += _instructions(segment, None, segment.tail, roles, len(lines))
     return lines
@@ -52,17 +52,17 @@ def _heading(schedule: Schedule, piece: Piece) -> str:
 
 
 def _instructions(
-    segment: Segment, piece: Piece | None, body: list[Instruction], roles: str, base: int
-) -> list[Line]:
-    lines: list[Line] = []
+    segment: Segment, piece: Piece | None, body: list[ProgramInstruction], roles: str, base: int
+) -> list[PrintedLine]:
+    lines: list[PrintedLine] = []
     cluster = piece.cluster.name if piece and piece.cluster else ""
     shown = ""
     for instruction in body:
         origin = instruction.origin
         if instruction.note:
-            lines.append(Line(f"  ; {instruction.note}"))
+            lines.append(PrintedLine(f"  ; {instruction.note}"))
         if instruction.pipe == "label":
-            lines.append(Line(instruction.text))
+            lines.append(PrintedLine(instruction.text))
             continue
         text = f"  {instruction.text}"
         operation = origin.operation if origin else ""
@@ -81,7 +81,7 @@ def _instructions(
             operation=operation,
             needed=instruction.needed,
         )
-        lines.append(Line(text, source))
+        lines.append(PrintedLine(text, source))
     return lines
 
 

@@ -12,18 +12,26 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.targets.gfx950.codegen.program import Flights, Instruction, Layout, Step, Stream
+from mlagen.targets.gfx950.codegen.program import (
+    Flights,
+    Layout,
+    PathStep,
+    ProgramInstruction,
+    RoleStream,
+)
 from mlagen.targets.gfx950.codegen.violation import Violation, waited
 from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
 KEPT = GFX950.vmcnt_max  # a wait for fewer than these leaves no older entry in flight
-Queue = tuple[Instruction | None, ...]  # oldest first; None: nothing that a register is loaded by
+Queue = tuple[
+    ProgramInstruction | None, ...
+]  # oldest first; None: nothing that a register is loaded by
 Found = tuple[tuple[str, str], Violation]
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class QueuesInFlight:
     """Issued operations of each counter that no wait has covered yet. `scalar`: scalar loads are
     among them, which return out of order."""
 
@@ -33,12 +41,12 @@ class InFlight:
 
 
 def check_loads(
-    schedule: Schedule, layout: Layout, flights: Flights, stream: Stream, tiles: Iterable[int]
+    schedule: Schedule, layout: Layout, flights: Flights, stream: RoleStream, tiles: Iterable[int]
 ) -> tuple[list[Found], bool]:
     """Violations of one stream for all tile counts, and whether a work item may begin while scalar
     loads are in flight."""
     problems: list[Found] = []
-    walker = _Loads(schedule, layout, flights, stream, InFlight())
+    walker = _Loads(schedule, layout, flights, stream, QueuesInFlight())
     problems += walker.run(layout.once.get(stream.role, []), 0)
     seen, work, counts = {walker.left}, [walker.left], list(tiles)
     while work:
@@ -56,7 +64,7 @@ def check_loads(
 class _Issued:
     """An operation on its way. The same instruction may be so several times."""
 
-    load: Instruction | None
+    load: ProgramInstruction | None
 
 
 class _Loads:
@@ -67,8 +75,8 @@ class _Loads:
         schedule: Schedule,
         layout: Layout,
         flights: Flights,
-        stream: Stream,
-        before: InFlight,
+        stream: RoleStream,
+        before: QueuesInFlight,
     ) -> None:
         self.schedule, self.pieces, self.flights = schedule, layout.by_key(), flights
         self.who = f" of role {stream.role}" if stream.role else ""
@@ -79,7 +87,7 @@ class _Loads:
             for load in queue:
                 self._issue(counter, load)
 
-    def run(self, path: Sequence[Step], n: int) -> Iterator[Found]:
+    def run(self, path: Sequence[PathStep], n: int) -> Iterator[Found]:
         for step in path:
             for _, x, touched in self.flights[step.piece]:
                 if x.pipe == "wait":
@@ -95,9 +103,9 @@ class _Loads:
                 yield from self._use(x, n)
 
     @property
-    def left(self) -> InFlight:
+    def left(self) -> QueuesInFlight:
         """What is in flight now, without what no later wait can tell apart."""
-        return InFlight(self._queue("vm"), self._queue("lgkm"), self.scalar)
+        return QueuesInFlight(self._queue("vm"), self._queue("lgkm"), self.scalar)
 
     def _queue(self, counter: str) -> Queue:
         flying = set(self.flying.values())
@@ -108,7 +116,7 @@ class _Loads:
             del kept[0]
         return tuple(kept)
 
-    def _issue(self, counter: str, load: Instruction | None) -> None:
+    def _issue(self, counter: str, load: ProgramInstruction | None) -> None:
         issued = _Issued(load)
         self.queues[counter].append(issued)
         for register in load.writes if load is not None else ():
@@ -126,7 +134,7 @@ class _Loads:
         if counter == "lgkm" and count == 0:
             self.scalar = False
 
-    def _use(self, x: Instruction, n: int) -> Iterator[Found]:
+    def _use(self, x: ProgramInstruction, n: int) -> Iterator[Found]:
         for register in (*x.reads, *x.writes, *x.skips):
             issued = self.flying.get(register)
             load = issued.load if issued is not None else None

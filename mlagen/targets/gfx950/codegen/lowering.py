@@ -10,7 +10,7 @@ from mlagen.dsl.operation import Binding, Operation
 from mlagen.errors import ScheduleError, TemplateError
 from mlagen.targets.gfx950.codegen.exchanges import NOTHING, Exchanged, require_instructions
 from mlagen.targets.gfx950.codegen.isa import M0, Parser
-from mlagen.targets.gfx950.codegen.program import Instruction, Origin
+from mlagen.targets.gfx950.codegen.program import Origin, ProgramInstruction
 from mlagen.targets.gfx950.dsl import Registers
 
 EXIT = "EXIT"  # the label where a workgroup ends, until the layout names it
@@ -30,9 +30,9 @@ class Lowering:
         self.exchanges = exchanges or {}
         self.parser = Parser(registers.physical(), registers.sizes(), schedule)
         self.schedule = schedule
-        self._cache: dict[tuple[int, str, int, bool], list[Instruction]] = {}
+        self._cache: dict[tuple[int, str, int, bool], list[ProgramInstruction]] = {}
 
-    def lower(self, operation: Operation, binding: Binding) -> list[Instruction]:
+    def lower(self, operation: Operation, binding: Binding) -> list[ProgramInstruction]:
         """The instructions of `operation` for a concrete tile phase."""
         first = binding.first and operation.first_differs
         key = (id(operation), binding.role, binding.phase, first)
@@ -43,7 +43,7 @@ class Lowering:
             ]
         return self._cache[key]
 
-    def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:
+    def _render(self, operation: Operation, binding: Binding) -> list[ProgramInstruction]:
         asked_by = f"{self.schedule}:{operation.line}, {operation}"
         try:
             context = {"skip": "SKIP", "exit": EXIT, **operation.context(binding)}
@@ -52,7 +52,7 @@ class Lowering:
                 raise
             raise type(error)(f"{asked_by}: {error.message}", hint=error.hint) from error
         does = self.exchanges.get(id(operation), NOTHING)
-        result: list[Instruction] = []
+        result: list[ProgramInstruction] = []
         note = ""
         for source, number, text in self.templates.render(operation.template, context, asked_by):
             if not text.strip():
@@ -71,7 +71,7 @@ class Lowering:
         return check_guard(operation, result)
 
 
-def check_guard(operation: Operation, body: list[Instruction]) -> list[Instruction]:
+def check_guard(operation: Operation, body: list[ProgramInstruction]) -> list[ProgramInstruction]:
     """A guarded operation may skip arithmetic and stores only, nothing that may be waited for.
 
     A store that may be skipped takes no ticket. A wait that is counted without it is right on both
@@ -107,7 +107,9 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
     return [_with_skipped(x, checked[at:]) if x in branches else x for at, x in enumerate(checked)]
 
 
-def _with_skipped(branch: Instruction, later: list[Instruction]) -> Instruction:
+def _with_skipped(
+    branch: ProgramInstruction, later: list[ProgramInstruction]
+) -> ProgramInstruction:
     """The branch with the registers that the instructions up to its label read and write."""
     touched: dict[int, None] = {}
     for x in later:
@@ -117,6 +119,6 @@ def _with_skipped(branch: Instruction, later: list[Instruction]) -> Instruction:
     return replace(branch, skips=tuple(touched))
 
 
-def is_store(instruction: Instruction) -> bool:
+def is_store(instruction: ProgramInstruction) -> bool:
     """It counts, but puts nothing into a register or LDS that a wait could be for."""
     return instruction.pipe == "vmem" and not instruction.writes and M0[0] not in instruction.reads

@@ -11,45 +11,45 @@ from dataclasses import dataclass
 
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen import dpp
-from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind, mask
+from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardKind, HazardTracker, mask
 from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout
+from mlagen.targets.gfx950.codegen.program import Layout, ProgramInstruction
 
 NOP_STATES = 16  # s_nop 15 is the longest (CDNA4 ISA, SOPP)
 SWEEPS = 8  # a loop's head settles after two; more means that the tracker does not forget
 
 _KINDS = {
-    "matrix": Kind.MFMA,
-    "transcendental": Kind.TRANS,
-    "vector": Kind.VALU,
-    "scalar": Kind.SALU,
-    "smem": Kind.SMEM,
-    "lds": Kind.LDS,
-    "vmem": Kind.VMEM,
+    "matrix": HazardKind.MFMA,
+    "transcendental": HazardKind.TRANS,
+    "vector": HazardKind.VALU,
+    "scalar": HazardKind.SALU,
+    "smem": HazardKind.SMEM,
+    "lds": HazardKind.LDS,
+    "vmem": HazardKind.VMEM,
 }
 # Control of the sequencer: takes part in no hazard.
 _NO_HAZARD = frozenset({"s_setprio", "s_nop"})
 
 
-def hazard_info(x: Instruction) -> HazardInfo:
+def hazard_info(x: ProgramInstruction) -> HazardInfo:
     """The instruction as the hazard table sees it."""
-    kind = Kind.OTHER if x.mnemonic in _NO_HAZARD else _KINDS.get(x.pipe, Kind.OTHER)
+    kind = HazardKind.OTHER if x.mnemonic in _NO_HAZARD else _KINDS.get(x.pipe, HazardKind.OTHER)
     if not kind:
-        return HazardInfo(Kind.OTHER)
+        return HazardInfo(HazardKind.OTHER)
     if x.pipe == "vmem" and (x.text.endswith(" lds") or "_load_lds_" in x.mnemonic):
-        kind = Kind.LDS_DMA
+        kind = HazardKind.LDS_DMA
     elif x.mnemonic.startswith("v_permlane"):
-        kind = Kind.PERMLANE
+        kind = HazardKind.PERMLANE
     elif x.mnemonic.startswith("v_read"):
-        kind = Kind.READLANE
+        kind = HazardKind.READLANE
     elif x.mnemonic == "v_writelane_b32":
-        kind = Kind.WRITELANE
+        kind = HazardKind.WRITELANE
     elif x.mnemonic in ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32"):
-        kind = Kind.CONVERT_PART
+        kind = HazardKind.CONVERT_PART
         if "op_sel:[0,0,1]" in x.text:
-            kind |= Kind.PARTIAL
+            kind |= HazardKind.PARTIAL
     if x.pipe in ("vector", "transcendental") and dpp.has_control(x.text):
-        kind |= Kind.DPP
+        kind |= HazardKind.DPP
     by_lane = x.mnemonic in ("v_readlane_b32", "v_writelane_b32")
     matrix = x.pipe == "matrix"
     store, by_register = _wide_store(x)
@@ -69,7 +69,7 @@ def hazard_info(x: Instruction) -> HazardInfo:
     )
 
 
-def _wide_store(x: Instruction) -> tuple[tuple[int, ...], bool]:
+def _wide_store(x: ProgramInstruction) -> tuple[tuple[int, ...], bool]:
     """The data of a store of three or four dwords; and whether it is a buffer store whose offset is
     an SGPR, which holds its data for a shorter time."""
     if x.mnemonic.startswith("global_store_dwordx"):
@@ -96,7 +96,7 @@ def pad(layout: Layout) -> int:
     else:
         raise ScheduleError("wait states do not settle around a loop")
     for run, before in zip(runs, nops, strict=True):
-        padded: list[Instruction] = []
+        padded: list[ProgramInstruction] = []
         for x, states in zip(run, before, strict=True):
             padded += _nops(states, x)
             padded.append(x)
@@ -118,7 +118,7 @@ class _Entry:
 
 
 def _sweep(
-    runs: list[list[Instruction]],
+    runs: list[list[ProgramInstruction]],
     infos: list[list[HazardInfo]],
     at_label: dict[str, _Entry],
     nops: list[list[int]],
@@ -155,11 +155,13 @@ def _sweep(
     return not all(entry.walked for entry in at_label.values())
 
 
-def _nops(states: int, before: Instruction) -> list[Instruction]:
+def _nops(states: int, before: ProgramInstruction) -> list[ProgramInstruction]:
     result = []
     while states > 0:
         count = min(states, NOP_STATES)
-        result.append(Instruction(f"s_nop {count - 1}", "s_nop", "scalar", origin=before.origin))
+        result.append(
+            ProgramInstruction(f"s_nop {count - 1}", "s_nop", "scalar", origin=before.origin)
+        )
         states -= count
     return result
 

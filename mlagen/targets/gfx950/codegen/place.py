@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mlagen.dsl import Cluster
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Origin, Piece, WaitPoint
+from mlagen.targets.gfx950.codegen.program import (
+    Layout,
+    Origin,
+    Piece,
+    ProgramInstruction,
+    WaitPoint,
+)
 from mlagen.targets.gfx950.dsl import Schedule, Wait
 
 
@@ -15,7 +21,7 @@ def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Wait]) -
     lose against the derived ones."""
     slack: list[str] = []
     for piece in layout.pieces():
-        body: list[Instruction] = []
+        body: list[ProgramInstruction] = []
         for index, instruction in enumerate(piece.body):
             wait = waits.get(WaitPoint(piece.key, index))
             if wait is not None:
@@ -34,15 +40,15 @@ def _close(
     schedule: Schedule,
     piece: Piece,
     cluster: Cluster,
-    body: list[Instruction],
+    body: list[ProgramInstruction],
     waits: Mapping[WaitPoint, Wait],
     slack: list[str],
-) -> list[Instruction]:
+) -> list[ProgramInstruction]:
     origin = Origin(f"cluster {cluster.name}", "", 0, cluster.line)
     if cluster.priority and body:
-        body.insert(0, Instruction(f"s_setprio {cluster.priority}", "s_setprio", "scalar",
-                                   origin=origin))  # fmt: skip
-        body.append(Instruction("s_setprio 0", "s_setprio", "scalar", origin=origin))
+        body.insert(0, ProgramInstruction(f"s_setprio {cluster.priority}", "s_setprio", "scalar",
+                                          origin=origin))  # fmt: skip
+        body.append(ProgramInstruction("s_setprio 0", "s_setprio", "scalar", origin=origin))
     wait = waits.get(WaitPoint(piece.key, len(piece.body)), Wait())
     needed = ""
     if cluster.wait is not None:
@@ -51,7 +57,7 @@ def _close(
     if wait != Wait():
         body.append(replace(_wait(wait, origin), needed=needed))
     if piece.closed:
-        body.append(Instruction("s_barrier", "s_barrier", "barrier", origin=origin))
+        body.append(ProgramInstruction("s_barrier", "s_barrier", "barrier", origin=origin))
     return body
 
 
@@ -79,5 +85,5 @@ def _by_hand(
     return Wait(**placed)
 
 
-def _wait(wait: Wait, origin: Origin | None) -> Instruction:
-    return Instruction(f"s_waitcnt {wait}", "s_waitcnt", "wait", origin=origin)
+def _wait(wait: Wait, origin: Origin | None) -> ProgramInstruction:
+    return ProgramInstruction(f"s_waitcnt {wait}", "s_waitcnt", "wait", origin=origin)

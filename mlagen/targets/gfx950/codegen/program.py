@@ -26,7 +26,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class ProgramInstruction:
     """One instruction with its effects. Register ids: see `mlagen.targets.gfx950.codegen.isa`."""
 
     text: str
@@ -66,12 +66,14 @@ class Piece:
     key: str
     section: str
     cluster: Cluster | None  # None: setup or epilogue
-    body: list[Instruction]
+    body: list[ProgramInstruction]
     closed: bool  # ends in a barrier
     phase: int = 0
     iteration: str = ""
     stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow after it
-    control: list[Instruction] = field(default_factory=list)  # that code, where it reads registers
+    control: list[ProgramInstruction] = field(
+        default_factory=list
+    )  # that code, where it reads registers
 
     def barriers_after(self, role: Role, roles: Roles) -> int:
         """Bare barriers that a wave of `role` passes after the piece: those that delay it
@@ -81,7 +83,7 @@ class Piece:
         return roles.stagger - role.stagger if self.stagger == "leave" else 0
 
 
-Flights = dict[str, list[tuple[int, Instruction, tuple[int, ...]]]]
+Flights = dict[str, list[tuple[int, ProgramInstruction, tuple[int, ...]]]]
 
 
 @dataclass
@@ -92,29 +94,29 @@ class Segment:
     label: str
     section: str
     pieces: list[Piece]
-    head: list[Instruction] = field(default_factory=list)
-    tail: list[Instruction] = field(default_factory=list)
+    head: list[ProgramInstruction] = field(default_factory=list)
+    tail: list[ProgramInstruction] = field(default_factory=list)
     role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class RoleStream:
     """Roles that run the same code. `role`: the name of the only one; "" where all share it."""
 
     role: str
     members: tuple[Role, ...]
 
 
-def streams_of(schedule: Schedule) -> tuple[Stream, ...]:
+def streams_of(schedule: Schedule) -> tuple[RoleStream, ...]:
     """The streams of a schedule: one for all roles, or one each."""
     members = schedule.roles.members
     if not schedule.apart:
-        return (Stream("", members),)
-    return tuple(Stream(role.name, (role,)) for role in members)
+        return (RoleStream("", members),)
+    return tuple(RoleStream(role.name, (role,)) for role in members)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One piece on a path, run for iteration `i`."""
 
     piece: str
@@ -131,19 +133,19 @@ class Layout:
     """
 
     segments: list[Segment]
-    streams: tuple[Stream, ...]
+    streams: tuple[RoleStream, ...]
     period: int
     first_looped: int
     steady_from: int
     steady_to: int
-    ways: Mapping[str, Callable[[int], list[Step]]]
-    once: Mapping[str, list[Step]]  # of a persistent kernel: what runs ahead of all items
+    ways: Mapping[str, Callable[[int], list[PathStep]]]
+    once: Mapping[str, list[PathStep]]  # of a persistent kernel: what runs ahead of all items
 
     @property
     def persistent(self) -> bool:
         return bool(self.once)
 
-    def paths(self, n: int, role: str = "") -> list[Step]:
+    def paths(self, n: int, role: str = "") -> list[PathStep]:
         """The pieces that the stream of `role` runs for `n` tiles: all of them, or those of one
         work item."""
         return self.ways[role](n)
@@ -152,11 +154,13 @@ class Layout:
         for segment in self.segments:
             yield from segment.pieces
 
-    def runs(self) -> list[list[Instruction]]:
+    def runs(self) -> list[list[ProgramInstruction]]:
         """Every instruction list of the program in print order; a segment's label stands first."""
         found = []
         for segment in self.segments:
-            found.append([Instruction(f"{segment.label}:", ":", "label", target=segment.label)])
+            found.append(
+                [ProgramInstruction(f"{segment.label}:", ":", "label", target=segment.label)]
+            )
             found.append(segment.head)
             found += [piece.body for piece in segment.pieces]
             found.append(segment.tail)

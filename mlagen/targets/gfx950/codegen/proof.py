@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from mlagen.errors import ProofError
 from mlagen.targets.gfx950.codegen.loads import check_loads
-from mlagen.targets.gfx950.codegen.program import Flights, Instruction, Layout, Stream
+from mlagen.targets.gfx950.codegen.program import Flights, Layout, ProgramInstruction, RoleStream
 from mlagen.targets.gfx950.codegen.violation import Violation, waited
 from mlagen.targets.gfx950.dsl import Role, Schedule
 
@@ -30,7 +30,7 @@ PASSES = 12  # loop passes within which a bounded schedule's state must repeat
 
 
 @dataclass(eq=False)
-class Event:
+class LdsEvent:
     """All LDS accesses of one operation by one wave of a role, for one tile."""
 
     kind: str
@@ -153,7 +153,7 @@ class _Walker:
         schedule: Schedule,
         layout: Layout,
         flights: Flights,
-        stream: Stream,
+        stream: RoleStream,
         role: Role,
         pending: bool,
     ) -> None:
@@ -162,9 +162,9 @@ class _Walker:
         self.pieces = layout.by_key()
         self.epoch = 0
         self.order = 0
-        self.queues: dict[str, deque[Event | None]] = {"vm": deque(), "lgkm": deque()}
+        self.queues: dict[str, deque[LdsEvent | None]] = {"vm": deque(), "lgkm": deque()}
         self.scalar_loads = int(pending)  # in flight; they return out of order
-        self.events: dict[tuple[int, str, str, int], Event] = {}
+        self.events: dict[tuple[int, str, str, int], LdsEvent] = {}
         self.heads: list[tuple[object, ...]] = []  # state at each steady iteration of phase `low`
 
     def run(self, n: int) -> None:
@@ -188,7 +188,9 @@ class _Walker:
             self.order = begun + len(piece.body) - 1
             self.epoch += piece.barriers_after(self.role, self.schedule.roles)
 
-    def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
+    def _event(
+        self, x: ProgramInstruction, i: int, ordinal: int, cluster: object
+    ) -> LdsEvent | None:
         if x.access is None:
             return None
         ring = self.schedule.lds.slotted[x.access.target.ring]
@@ -199,7 +201,7 @@ class _Walker:
             operation, line = "", 0
             if x.origin:
                 operation, line = x.origin.operation, x.origin.schedule_line
-            event = self.events[key] = Event(
+            event = self.events[key] = LdsEvent(
                 x.access.kind, ring.name, tile % ring.slots, tile, getattr(cluster, "name", ""),
                 ordinal, operation, line, x.counter, self.epoch, self.order,
             )  # fmt: skip
@@ -209,7 +211,7 @@ class _Walker:
         event.complete = event.covered = NEVER
         return event
 
-    def _wait(self, instruction: Instruction) -> None:
+    def _wait(self, instruction: ProgramInstruction) -> None:
         for counter, count in waited(instruction):
             if counter == "lgkm":
                 if self.scalar_loads and count:
@@ -229,7 +231,7 @@ class _Walker:
         if not (low <= i < n - high) or (i - low) % self.layout.period:
             return
 
-        def relative(event: Event | None) -> object:
+        def relative(event: LdsEvent | None) -> object:
             if event is None:
                 return None
             complete = min(event.complete - self.epoch, 0)
@@ -280,7 +282,7 @@ def _check_pair(
     schedule: Schedule, first: _Walker, second: _Walker, n: int
 ) -> tuple[int, list[tuple[tuple[str, str], Violation]]]:
     """All conflicting (X of first, Y of second) with X earlier in tile order of their slot."""
-    by_slot: dict[tuple[str, int], list[Event]] = {}
+    by_slot: dict[tuple[str, int], list[LdsEvent]] = {}
     for event in first.events.values():
         by_slot.setdefault((event.ring, event.slot), []).append(event)
     problems = []
@@ -316,9 +318,9 @@ def _deadline(first: Role, second: Role, ordinal: int) -> int:
 
 def _violation(
     schedule: Schedule,
-    x: Event,
+    x: LdsEvent,
     first: _Walker,
-    y: Event,
+    y: LdsEvent,
     second: _Walker,
     n: int,
 ) -> Violation:
@@ -356,7 +358,7 @@ def _violation(
     return Violation(code, text + f"First at N = {n}.", n, deadline)
 
 
-def _hazard(x: Event, y: Event) -> str:
+def _hazard(x: LdsEvent, y: LdsEvent) -> str:
     if y.kind == "read":
         return "raw"
     return "war" if x.kind == "read" else "waw"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mlagen.errors import ProofError
-from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Stream
+from mlagen.targets.gfx950.codegen.program import Layout, ProgramInstruction, RoleStream
 from mlagen.targets.gfx950.dsl import Schedule
 
 
@@ -27,8 +27,8 @@ class SlotUse:
     position: int  # of the operation in the schedule's text
     barriers: int  # inside the piece, ahead of the first access
     ticket: int  # last ticket of its counter
-    instruction: Instruction
-    stream: Stream
+    instruction: ProgramInstruction
+    stream: RoleStream
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -41,7 +41,7 @@ def text_order(schedule: Schedule) -> dict[int, int]:
     return {id(op): at for at, op in enumerate(schedule.operations)}
 
 
-def slot_uses(schedule: Schedule, layout: Layout, stream: Stream, n: int) -> list[SlotUse]:
+def slot_uses(schedule: Schedule, layout: Layout, stream: RoleStream, n: int) -> list[SlotUse]:
     """All LDS slot uses of `stream` with `n` tiles, one an operation."""
     pieces, positions = layout.by_key(), text_order(schedule)
     uses: list[SlotUse] = []

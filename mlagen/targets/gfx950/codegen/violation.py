@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mlagen.targets.gfx950.codegen.program import Instruction
+from mlagen.targets.gfx950.codegen.program import ProgramInstruction
 
 _COUNT = re.compile(r"(vm|lgkm)cnt\((\d+)\)")
 
@@ -25,6 +25,6 @@ class Violation:
         return cls(code, f"error[{code}] {where} {what}", n, deadline)
 
 
-def waited(wait: Instruction) -> list[tuple[str, int]]:
+def waited(wait: ProgramInstruction) -> list[tuple[str, int]]:
     """(counter, count) of a printed s_waitcnt."""
     return [(counter, int(count)) for counter, count in _COUNT.findall(wait.text)]

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from mlagen.targets.gfx950.codegen.isa import M0
 from mlagen.targets.gfx950.codegen.program import (
     Flights,
-    Instruction,
     Layout,
-    Step,
-    Stream,
+    PathStep,
+    ProgramInstruction,
+    RoleStream,
     WaitPoint,
 )
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
@@ -60,7 +60,7 @@ def _strictest(
     found: Found = {}
     for role in (stream.role for stream in layout.streams):
         start = _derive(schedule, layout, flights, layout.once.get(role, []), {}, given,
-                        InFlight(), found)  # fmt: skip
+                        ItemFlight(), found)  # fmt: skip
         # What an item finds in flight is what some item left, or the setup: all there can be.
         seen, work = {start}, [start]
         while work:
@@ -80,13 +80,13 @@ def _strictest(
     return result
 
 
-def is_lds_copy(x: Instruction) -> bool:
+def is_lds_copy(x: ProgramInstruction) -> bool:
     """A load from memory that writes LDS, at M0."""
     return x.pipe == "vmem" and M0[0] in x.reads
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class ItemFlight:
     """What a wave may still be loading where a work item begins. `registers`: (register, counter,
     tickets issued since its own), `scalar`: whether scalar loads are among it."""
 
@@ -129,7 +129,7 @@ class Clock:
 
 
 def _clocks(
-    schedule: Schedule, layout: Layout, stream: Stream, n: int
+    schedule: Schedule, layout: Layout, stream: RoleStream, n: int
 ) -> Iterator[tuple[Role, Clock]]:
     pieces = layout.by_key()
     path = [pieces[step.piece] for step in layout.paths(n, stream.role)]
@@ -147,12 +147,12 @@ def _derive(
     schedule: Schedule,
     layout: Layout,
     flights: Flights,
-    path: Sequence[Step],
+    path: Sequence[PathStep],
     due: Mapping[int, Mapping[str, int]],
     given: Mapping[WaitPoint, Wait],
-    before: InFlight,
+    before: ItemFlight,
     found: Found,
-) -> InFlight:
+) -> ItemFlight:
     """What one stream's path leaves in flight. `found`: takes the waits that it needs on top of the
     given ones."""
     target: Gfx950 = schedule.target
@@ -222,4 +222,4 @@ def _derive(
                     done[counter] = reached(counter, drained(counter, count))
     left = ((r, c, min(issued[c] - ticket, -oldest[c]))
             for r, (c, ticket) in flying.items() if ticket > done[c])  # fmt: skip
-    return InFlight(frozenset(left), scalar_ticket > done["lgkm"])
+    return ItemFlight(frozenset(left), scalar_ticket > done["lgkm"])

@@ -1,7 +1,7 @@
 """gfx950's own words: roles that share one stream of clusters, rings in LDS, registers, waits."""
 
 from mlagen.targets.gfx950.dsl.clusters import Schedule, Space
-from mlagen.targets.gfx950.dsl.entry import Entry
+from mlagen.targets.gfx950.dsl.entry import EntryRegisters
 from mlagen.targets.gfx950.dsl.exchange import Exchange
 from mlagen.targets.gfx950.dsl.laid_out import laid_out
 from mlagen.targets.gfx950.dsl.layout import Padded, Subtiled, TileLayout, Xor
@@ -14,7 +14,7 @@ from mlagen.targets.gfx950.dsl.words import cluster, interleave, only, read, rol
 __all__ = [
     "Area",
     "Block",
-    "Entry",
+    "EntryRegisters",
     "Exchange",
     "Lds",
     "Padded",

@@ -14,7 +14,7 @@ from mlagen.dsl.plain import PlainOrder
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.dsl.builder import ClusterBuilder
-from mlagen.targets.gfx950.dsl.entry import Entry, declare_entry
+from mlagen.targets.gfx950.dsl.entry import EntryRegisters, declare_entry
 from mlagen.targets.gfx950.dsl.lds import Lds
 from mlagen.targets.gfx950.dsl.registers import Registers
 from mlagen.targets.gfx950.dsl.roles import Roles
@@ -79,7 +79,7 @@ class Space:
 
     def entry(
         self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4, items: bool = False
-    ) -> Entry:
+    ) -> EntryRegisters:
         """Declare the registers that a kernel starts with, before all others. `x`, `y`, `z`: what
         the workgroup ids count. `items`: of a persistent kernel too (see `each_item`)."""
         return declare_entry(self.registers, (x, y, z), temporaries, items=items)

@@ -15,7 +15,7 @@ AXES = "XYZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EntryRegisters:
     """Registers that every kernel has. The prologue must set `wave` (where roles have code of their
     own it is there already) and `tiles`; of a persistent kernel it sets `items`, and what stands in
     `each_item` sets `tiles`. All waves of a workgroup set them alike.
@@ -39,7 +39,7 @@ class Entry:
 
 def declare_entry(
     registers: Registers, axes: tuple[str, str, str], temporaries: int, *, items: bool = False
-) -> Entry:
+) -> EntryRegisters:
     """Claim the entry registers; `axes` says what the workgroup ids count. They must come first."""
     if registers.used or registers.next_scalar:
         raise ScheduleError(
@@ -53,7 +53,7 @@ def declare_entry(
         scalar(f"WG{axis}", 1, f"workgroup id {axis.lower()}: {what}")
         for axis, what in zip(AXES, axes, strict=True)
     )
-    return Entry(
+    return EntryRegisters(
         temp=registers.block(
             "T", temporaries, "temporaries; T = packed work-item id at entry"
         ).regs(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import lcm
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.clocks import Access, Clock, Region
+from mlagen.targets.nvidia.codegen.clocks import Clock, Region, RegionAccess
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.tensor import COMMITS
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule, WarpRole
@@ -19,9 +19,9 @@ TMEM_SPACE = 1 << 32  # columns of TMEM stand for bytes beyond those of SMEM
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RoleEvent:
     """An operation of one role at its place in a run, or a group wait where `op` is None.
-    `tile`: its place in the block (`Line`)."""
+    `tile`: its place in the block (`ItemSequence`)."""
 
     op: Operation | None
     tile: int
@@ -120,15 +120,15 @@ class Warp:
     barrier: int  # at which the warps of the role meet
     issues: bool  # it is the one that issues copies
     alone: bool  # no other warp of the role reaches its lanes of TMEM
-    events: list[Event]
+    events: list[RoleEvent]
     clock: Clock
     at: int = 0
     waiting: int | None = None  # the named barrier's generation that it waits for
-    groups: list[tuple[Touched, Access]] = field(default_factory=list)  # oldest first
-    unfenced: list[Access] = field(default_factory=list)
-    loading: list[Access] = field(default_factory=list)  # reads whose values nobody has used
+    groups: list[tuple[Touched, RegionAccess]] = field(default_factory=list)  # oldest first
+    unfenced: list[RegionAccess] = field(default_factory=list)
+    loading: list[RegionAccess] = field(default_factory=list)  # reads whose values nobody has used
     fence: Clock | None = None  # what it knew at its last proxy fence
-    tensor: list[Access] = field(default_factory=list)  # of TMEM, since its last fence_before
+    tensor: list[RegionAccess] = field(default_factory=list)  # of TMEM, since its last fence_before
     entered: Clock | None = None  # what it knew at its last fence_after
 
 

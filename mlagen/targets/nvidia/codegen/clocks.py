@@ -22,7 +22,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 @dataclass(slots=True)
-class Access:
+class RegionAccess:
     """A read or write of a region: whose, when it is over, and how."""
 
     actor: int
@@ -74,9 +74,11 @@ class Region:
     name: str
     base: int
     bytes: int
-    writes: list[Access] = field(default_factory=list)  # the last ones
-    reads: list[Access] = field(default_factory=list)  # since then
-    skipped: list[Access] = field(default_factory=list)  # writes since then that may not be done
+    writes: list[RegionAccess] = field(default_factory=list)  # the last ones
+    reads: list[RegionAccess] = field(default_factory=list)  # since then
+    skipped: list[RegionAccess] = field(
+        default_factory=list
+    )  # writes since then that may not be done
     over: tuple[Region, ...] = ()  # others that share bytes with it
     lost: str | None = None  # the one of these that was written since
     # Who may read what is there, by actor, tile and proxy: what was once known stays known.
@@ -85,7 +87,7 @@ class Region:
     def overlaps(self, other: Region) -> bool:
         return self.base < other.base + other.bytes and other.base < self.base + self.bytes
 
-    def pending(self) -> list[tuple[Region, list[Access], bool]]:
+    def pending(self) -> list[tuple[Region, list[RegionAccess], bool]]:
         """What a write must come after: (region, accesses, whether they write)."""
         return [
             (region, accesses, writes)
@@ -102,7 +104,7 @@ class Region:
         """Forget all, for another run."""
         self.writes, self.reads, self.skipped, self.lost, self.seen = [], [], [], None, set()
 
-    def write(self, access: Access) -> None:
+    def write(self, access: RegionAccess) -> None:
         """Take a write that comes after everything before it; one that may not be done leaves there
         what was there before."""
         self.seen = set()
@@ -120,7 +122,7 @@ class Region:
 
 
 @dataclass(slots=True)
-class NamedBarrier:
+class BarrierClock:
     """A named barrier: `members` actors arrive, some of them waiting."""
 
     members: int

@@ -19,8 +19,8 @@ from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.emit import Emitter
 from mlagen.targets.nvidia.codegen.extents import (
     LANE,
-    Columns,
-    Rows,
+    SmemRows,
+    TmemColumns,
     beyond_columns,
     beyond_rows,
     touches,
@@ -149,10 +149,13 @@ def _descriptors(
 
 
 def _beyond(
-    schedule: PipelineSchedule, op: Operation, touched: Rows | Columns, sums: Mapping[str, _Sum]
+    schedule: PipelineSchedule,
+    op: Operation,
+    touched: SmemRows | TmemColumns,
+    sums: Mapping[str, _Sum],
 ) -> str:
     """What is wrong with what an instruction touches, "" where its place is not known."""
-    if isinstance(touched, Columns):
+    if isinstance(touched, TmemColumns):
         at = _address(touched.operand, sums)
         if at is None or at.step % LANE:
             return ""

@@ -39,7 +39,7 @@ _LABEL = re.compile(r"\s*([A-Za-z_$]\w*)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)(?:\s+(.*))?$", re.DOTALL)
 
 
-class Unknown(Exception):
+class UnknownInstruction(Exception):
     """An instruction whose operands no table tells."""
 
 
@@ -135,7 +135,7 @@ class _State:
 def _statement(text: str) -> Statement:
     match = _STATEMENT.match(text)
     if match is None:
-        raise Unknown(text)
+        raise UnknownInstruction(text)
     guard, opcode, operands = match[2], match[3], _split(match[4] or "")
     parts = opcode.split(".")
     guards = (guard,) if guard else ()
@@ -173,7 +173,7 @@ def _writes_first(parts: Sequence[str], operands: Sequence[str], text: str) -> b
         "fence", "commit_group", "wait_group"
     )):  # fmt: skip
         return False
-    raise Unknown(text)
+    raise UnknownInstruction(text)
 
 
 def _registers(operands: Sequence[str]) -> list[str]:

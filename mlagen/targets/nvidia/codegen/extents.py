@@ -26,7 +26,7 @@ _COPIED = re.compile(r"tcgen05\.cp\.cta_group::\d\.\d+x(\d+)b")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SmemRows:
     """An operand in shared memory, K-major: `operand` has its descriptor, of so many rows."""
 
     operand: str
@@ -34,27 +34,27 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TmemColumns:
     """Columns of tensor memory, of which the address is `operand`."""
 
     operand: str
     count: int
 
 
-def touches(opcode: str, operands: Sequence[str]) -> Iterator[Rows | Columns]:
+def touches(opcode: str, operands: Sequence[str]) -> Iterator[SmemRows | TmemColumns]:
     """What an instruction touches by what it says of itself."""
     if opcode.startswith("wgmma.mma_async"):
         yield from _of_wgmma(opcode, operands)
     elif opcode.startswith("tcgen05.mma"):
         yield from _of_tcgen05(opcode, operands)
     elif match := _COPIED.match(opcode):
-        yield Columns(operands[0], int(match[1]) // 32)
+        yield TmemColumns(operands[0], int(match[1]) // 32)
     elif (match := _MOVED.match(opcode)) and match[1] in SHAPES:
         place = next((x for x in operands if x.startswith("[")), "")
-        yield Columns(place, SHAPES[match[1]] * int(match[2]))
+        yield TmemColumns(place, SHAPES[match[1]] * int(match[2]))
 
 
-def _of_wgmma(opcode: str, operands: Sequence[str]) -> Iterator[Rows]:
+def _of_wgmma(opcode: str, operands: Sequence[str]) -> Iterator[SmemRows]:
     shape = _WGMMA.search(opcode)
     if shape is None:
         return
@@ -62,24 +62,24 @@ def _of_wgmma(opcode: str, operands: Sequence[str]) -> Iterator[Rows]:
     turns = [x.strip() for x in operands[6:]] if "f16" in opcode.rpartition(".")[2] else []
     in_memory = not operands[1].startswith("{")
     if in_memory and (len(turns) < 2 or turns[0] == "0"):
-        yield Rows(operands[1], 64)
+        yield SmemRows(operands[1], 64)
     if not turns or turns[-1] == "0":
-        yield Rows(operands[2], int(shape[1]))
+        yield SmemRows(operands[2], int(shape[1]))
 
 
-def _of_tcgen05(opcode: str, operands: Sequence[str]) -> Iterator[Rows | Columns]:
+def _of_tcgen05(opcode: str, operands: Sequence[str]) -> Iterator[SmemRows | TmemColumns]:
     if not operands[3].isdigit():
         return
     word, pair = int(operands[3]), "cta_group::2" in opcode
     columns, rows = (word >> 17 & 0x3F) * 8, (word >> 24 & 0x1F) * 16
     folds = 128 // rows if ".ws" in opcode else 2 if pair and rows == 128 else 1
-    yield Columns(operands[0], columns // folds)
+    yield TmemColumns(operands[0], columns // folds)
     if operands[1].startswith("["):
-        yield Columns(operands[1], A_COLUMNS)
+        yield TmemColumns(operands[1], A_COLUMNS)
     elif not word >> 15 & 1:
-        yield Rows(operands[1], rows // (1 + pair))
+        yield SmemRows(operands[1], rows // (1 + pair))
     if not word >> 16 & 1:
-        yield Rows(operands[2], columns // (1 + pair))
+        yield SmemRows(operands[2], columns // (1 + pair))
 
 
 # ---- what is declared ------------------------------------------------------------------------

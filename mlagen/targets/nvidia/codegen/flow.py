@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 from mlagen.codegen.dataflow import Difference, Done, differences
 from mlagen.dsl import Operation, Part, PipelineOrder
-from mlagen.targets.nvidia.codegen.actors import Event
+from mlagen.targets.nvidia.codegen.actors import RoleEvent
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
 from mlagen.targets.nvidia.codegen.names import COMING, ITEMS, TILES
 from mlagen.targets.nvidia.codegen.proof import Way
-from mlagen.targets.nvidia.codegen.runs import Line, Loop, offset
+from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop, offset
 from mlagen.targets.nvidia.codegen.touches import Refused, Touches
 from mlagen.targets.nvidia.codegen.tracks import events_of
 from mlagen.targets.nvidia.codegen.words import orders_of
@@ -122,7 +122,7 @@ class _Flow:
         """Follows a run of more than `tiles` tiles, in which every slot has both phases again."""
         tiles += 2 * max((p.depth for p in self.schedule.smem.pipelines.values()), default=1)
         loops = [role.loop for role in self.roles.values()]
-        line = Line((tiles,), max(loop.edge.step for loop in loops))
+        line = ItemSequence((tiles,), max(loop.edge.step for loop in loops))
         for role in self.roles.values():
             events = events_of(role.loop, line)
             self._follow(role, Way(line, tuple((role.name, event) for event in events)))
@@ -192,7 +192,12 @@ class _Flow:
             raise lost(str(error)) from error
 
     def _counts(
-        self, printed: Printed, event: Event, line: Line, sought: int, values: dict[str, int]
+        self,
+        printed: Printed,
+        event: RoleEvent,
+        line: ItemSequence,
+        sought: int,
+        values: dict[str, int],
     ) -> str:
         """Sets the counts that an operation finds in memory, which are given here; what is wrong
         with those that it reads. `sought`: items that were looked for before."""
@@ -210,7 +215,12 @@ class _Flow:
         return ""
 
     def _cursor(
-        self, role: _Role, printed: Printed, event: Event, line: Line, values: dict[str, int]
+        self,
+        role: _Role,
+        printed: Printed,
+        event: RoleEvent,
+        line: ItemSequence,
+        values: dict[str, int],
     ) -> None:
         """The slot and the phase that an operation is printed with are those of its tile."""
         op = printed.op
@@ -257,7 +267,9 @@ class _Flow:
             first = event.tile == way.line.starts[min(item, len(way.line.counts) - 1)]
             yield self._done(role, op, event.tile, item, first=first)
 
-    def _plain(self, line: Line, roles: dict[str, _Role], plain: PipelineOrder) -> Iterator[Done]:
+    def _plain(
+        self, line: ItemSequence, roles: dict[str, _Role], plain: PipelineOrder
+    ) -> Iterator[Done]:
         """What the plain loop does."""
 
         def around(parts: Iterable[Part], place: int, item: int, section: str) -> Iterator[Done]:
@@ -300,7 +312,7 @@ class _Flow:
 
     # ---- messages ----------------------------------------------------------------------------
 
-    def _told(self, found: Difference, line: Line) -> _Found:
+    def _told(self, found: Difference, line: ItemSequence) -> _Found:
         done, file = found.done, self.schedule.file
         start = f"{file}:{done.line} {done.text}"
         of = self._tile(done, line)
@@ -316,7 +328,7 @@ class _Flow:
             f"{self._writer(found.wanted, line)}. {end}"
         )
 
-    def _tile(self, done: Done, line: Line) -> str:
+    def _tile(self, done: Done, line: ItemSequence) -> str:
         if done.tile is None:
             return ""
         if len(line.counts) == 1:
@@ -326,7 +338,7 @@ class _Flow:
             return f" for place {done.tile}"
         return f" for tile {done.tile - line.starts[item]} of item {item}"
 
-    def _writer(self, done: Done | None, line: Line) -> str:
+    def _writer(self, done: Done | None, line: ItemSequence) -> str:
         if done is None:
             return "nobody: nothing was written there"
         return f"{done.text} (:{done.line}){self._tile(done, line)}"

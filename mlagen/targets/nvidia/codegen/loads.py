@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from mlagen.targets.nvidia.codegen.effects import WRITES_FIRST, Unknown, statements
+from mlagen.targets.nvidia.codegen.effects import WRITES_FIRST, UnknownInstruction, statements
 from mlagen.targets.nvidia.codegen.emit import Emitter
 
 _OPCODE = re.compile(r"\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)")
@@ -49,7 +49,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Loads:
+class PrintedLoads:
     """What operations that were printed do to loads, by their ids."""
 
     of: Mapping[int, Sequence[_Step]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Loads:
         return self._known[key]
 
 
-def loads_of(emitter: Emitter) -> Loads:
+def loads_of(emitter: Emitter) -> PrintedLoads:
     """What all printed operations do to loads from SMEM; without operations where none leaves a
     load open."""
     registers = emitter.schedule.registers
@@ -84,15 +84,17 @@ def loads_of(emitter: Emitter) -> Loads:
             _, lines = texts.setdefault(id(line.printed), (id(line.printed.op), []))
             lines.append(line.text)
     if not any(_LOADS.search(line) for _, lines in texts.values() for line in lines):
-        return Loads()
+        return PrintedLoads()
     first: dict[int, list[str]] = {}
     for number, lines in texts.values():
         first.setdefault(number, lines)  # that of tile 0 and others load the same
     try:
-        found = Loads({number: tuple(_steps(lines)) for number, lines in first.items()}, declared)
-    except Unknown:
-        return Loads()  # which `touches` refuses
-    return found if any(found.left_by(number) for number in first) else Loads()
+        found = PrintedLoads(
+            {number: tuple(_steps(lines)) for number, lines in first.items()}, declared
+        )
+    except UnknownInstruction:
+        return PrintedLoads()  # which `touches` refuses
+    return found if any(found.left_by(number) for number in first) else PrintedLoads()
 
 
 def _follow(steps: Iterable[_Step], load: Open | None) -> list[Open]:

@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.targets.nvidia.codegen.actors import Event
-from mlagen.targets.nvidia.codegen.loads import Loads
-from mlagen.targets.nvidia.codegen.proof_run import Run
+from mlagen.targets.nvidia.codegen.actors import RoleEvent
+from mlagen.targets.nvidia.codegen.loads import PrintedLoads
+from mlagen.targets.nvidia.codegen.proof_run import ProofRun
 from mlagen.targets.nvidia.codegen.proof_state import NO_LOADS
-from mlagen.targets.nvidia.codegen.runs import Line, Loop, apart_runs, item_runs
+from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop, apart_runs, item_runs
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 
@@ -47,10 +47,10 @@ class Way:
     """A run as it was proved: the operations of all roles in one possible order. Every other
     possible order has the same effect on SMEM."""
 
-    line: Line
-    steps: tuple[tuple[str, Event], ...]  # role, what it does
+    line: ItemSequence
+    steps: tuple[tuple[str, RoleEvent], ...]  # role, what it does
 
-    def of(self, role: str) -> list[Event]:
+    def of(self, role: str) -> list[RoleEvent]:
         """What one role does."""
         return [event for name, event in self.steps if name == role]
 
@@ -73,10 +73,10 @@ class Prover:
 
     def __init__(self, schedule: PipelineSchedule) -> None:
         self.schedule, self.tracks = schedule, Tracks(schedule)
-        self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
+        self._lines: dict[tuple[tuple[int, ...], int], ItemSequence] = {}
 
     def prove(
-        self, loops: Sequence[Loop], *, quick: bool = False, loads: Loads = NO_LOADS
+        self, loops: Sequence[Loop], *, quick: bool = False, loads: PrintedLoads = NO_LOADS
     ) -> PipelineProof:
         """Check all accesses of all roles for every N. `quick`: fewer N, so it may miss some.
         `loads`: what the printed operations leave unused."""
@@ -87,8 +87,8 @@ class Prover:
         ways: list[Way] = []
         for counts in runs:
             step = max(loop.edge.step for loop in loops)
-            line = self._lines.setdefault((counts, step), Line(counts, step))
-            run = Run(self.tracks, loops, line, loads)
+            line = self._lines.setdefault((counts, step), ItemSequence(counts, step))
+            run = ProofRun(self.tracks, loops, line, loads)
             run.run()
             ways.append(Way(line, tuple(run.steps)))
             checked += run.checked

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.actors import Event, Slot, Touched, Warp
-from mlagen.targets.nvidia.codegen.clocks import Access, Clock, join
+from mlagen.targets.nvidia.codegen.actors import RoleEvent, Slot, Touched, Warp
+from mlagen.targets.nvidia.codegen.clocks import Clock, RegionAccess, join
 from mlagen.targets.nvidia.codegen.proof_memory import MemoryRun
 from mlagen.targets.nvidia.codegen.tracks import fills_of, resident_of
 from mlagen.targets.nvidia.dsl.smem import Pipeline
@@ -41,8 +41,9 @@ class FillingRun(MemoryRun):
                 op, warp, f"fills {pipeline.name} for tile {tile} without knowing that the tile "
                 f"before was complete, for which its bytes would count"
             )  # fmt: skip
-        access = Access(filler, fill, held, op, (warp.role, id(op), tile),
-                        generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
+        access = RegionAccess(filler, fill, held, op, (warp.role, id(op), tile),
+                              generic=pipeline.producer_threads > 0
+                              and not pipeline.fenced)  # fmt: skip
         for part in pipeline.parts:
             region = self.regions[block][f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(
@@ -69,7 +70,7 @@ class FillingRun(MemoryRun):
         if slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
-    def _arrive_full(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _arrive_full(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         """A warp has filled its part of a slot of TMEM."""
         pipeline, tile = does.pipeline, event.tile
         assert pipeline is not None
@@ -91,7 +92,7 @@ class FillingRun(MemoryRun):
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
 
-    def _fill_by_commit(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _fill_by_commit(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         """Products have filled a slot of TMEM, when they are done."""
         pipeline = does.pipeline
         assert pipeline is not None
@@ -118,7 +119,7 @@ class FillingRun(MemoryRun):
                     )  # fmt: skip
             told.append(self._at_commit(warp))
 
-    def _take_over(self, warp: Warp, event: Event) -> bool:
+    def _take_over(self, warp: Warp, event: RoleEvent) -> bool:
         """Whether the sums of the item are there."""
         assert event.op is not None
         block, name = warp.block, event.op.uses[0].block
@@ -129,7 +130,7 @@ class FillingRun(MemoryRun):
         self.handed.setdefault((block, name, event.item), {})[warp.actor] = warp.clock[warp.actor]
         return True
 
-    def _release(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _release(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         op, tile = does.op, event.tile
         assert op.access is not None
         pipeline = self.schedule.smem.pipelines[op.access.target.ring]
@@ -163,7 +164,7 @@ class FillingRun(MemoryRun):
 
     # ---- waits ------------------------------------------------------------------------------
 
-    def _wait(self, warp: Warp, does: Touched, event: Event) -> bool:
+    def _wait(self, warp: Warp, does: Touched, event: RoleEvent) -> bool:
         op = does.op
         pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
         if op.name == "wait_empty":
@@ -187,7 +188,7 @@ class FillingRun(MemoryRun):
             self._fence(warp)
         return True
 
-    def _wait_empty(self, warp: Warp, pipeline: Pipeline, event: Event) -> bool:
+    def _wait_empty(self, warp: Warp, pipeline: Pipeline, event: RoleEvent) -> bool:
         before = self._before(pipeline, event.tile, event.item)
         if before is None:
             return True

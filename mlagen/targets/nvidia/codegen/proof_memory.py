@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, Event, Touched, Warp
-from mlagen.targets.nvidia.codegen.clocks import Access, Region
+from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, RoleEvent, Touched, Warp
+from mlagen.targets.nvidia.codegen.clocks import Region, RegionAccess
 from mlagen.targets.nvidia.codegen.derived import FENCES
 from mlagen.targets.nvidia.codegen.proof_state import RunState
 from mlagen.targets.nvidia.codegen.tracks import resident_of
@@ -13,13 +13,13 @@ from mlagen.targets.nvidia.codegen.tracks import resident_of
 class MemoryRun(RunState):
     """Reads, writes, products and fences of a run."""
 
-    def _touch(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _touch(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         """Its reads and writes of SMEM."""
         op, tile, now = does.op, event.tile, warp.clock[warp.actor]
         flies, key = op.asynchronous, (warp.role, id(op), event.tile)
         met = self._aside(warp, op, tile).met if op.guarded else None
         reads, writes, names = does.places[tile % does.period]
-        access = Access(
+        access = RegionAccess(
             warp.actor, None if flies else now, tile, op, key, not flies, names, met=met
         )
         if reads and not flies and self.loads.of:
@@ -37,14 +37,14 @@ class MemoryRun(RunState):
             for region, fills in writes:
                 held = resident_of(event.item) if region.name in does.stays else tile
                 smem = region.base < TMEM_SPACE
-                written = Access(warp.actor, now, held, op, key, generic=smem, met=met)
+                written = RegionAccess(warp.actor, now, held, op, key, generic=smem, met=met)
                 self._check_write(warp, op, region, tile, fills=fills)
                 region.write(written)
                 (warp.unfenced if smem else warp.tensor).append(written)
         if flies:
             warp.groups.append((does, access))
 
-    def _product(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _product(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         """A product that the tensor pipe does: what it reads must be there when it is issued, and
         to its sums it adds after the products before it. An operand that tcgen05.cp copied before
         is there. No other order of products is relied on (PTX ISA, pipelined tcgen05 instructions):
@@ -55,21 +55,23 @@ class MemoryRun(RunState):
         time, key = self.issued[owner], (warp.role, id(op), tile)
         for block in self._reached(warp):
             reads, writes, names = self.touched[block][id(op)].places[tile % does.period]
-            access = Access(pipe, time, tile, op, key, generic=False, regions=names)
+            access = RegionAccess(pipe, time, tile, op, key, generic=False, regions=names)
             for region, resident in reads:
                 self._look(warp, op, region, access, resident_of(event.item) if resident else tile)
                 region.reads.append(access)
             self.checked += len(reads)
             for region, fills in writes:
                 held = resident_of(event.item) if region.name in does.stays else tile
-                written = Access(pipe, time, held, op, key, generic=False)
+                written = RegionAccess(pipe, time, held, op, key, generic=False)
                 if region.lost and any(old.tile == held for old in region.writes):
                     self._problem(op, warp, f"adds to {region.name}, in place of which lies "
                                   f"{region.lost}")  # fmt: skip
                 self._check_write(warp, op, region, tile, fills=fills, pipe=pipe)
                 region.write(written)
 
-    def _look(self, warp: Warp, op: Operation, region: Region, access: Access, held: int) -> None:
+    def _look(
+        self, warp: Warp, op: Operation, region: Region, access: RegionAccess, held: int
+    ) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""
         key, tile, certain = access.key, access.tile, not op.guarded
         # Where one of this tile is done that may skip itself, only it is there for another.
@@ -146,7 +148,7 @@ class MemoryRun(RunState):
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
 
-    def _other_rows(self, warp: Warp, op: Operation, access: Access) -> bool:
+    def _other_rows(self, warp: Warp, op: Operation, access: RegionAccess) -> bool:
         """Whether another warp of the role reads rows there that this one does not write: both make
         rows of their own of what is within the pipeline."""
         if op.access is None or access.actor == warp.actor or access.key[0] != warp.role:
@@ -183,7 +185,7 @@ class MemoryRun(RunState):
             access.left = warp.clock[warp.actor]
         warp.tensor = []
 
-    def _unfenced(self, warp: Warp, region: Region, access: Access) -> str:
+    def _unfenced(self, warp: Warp, region: Region, access: RegionAccess) -> str:
         """The fence of tcgen05 that lacks between an access of TMEM, which the warp knows to be
         over, and what it does there now. "" where none does."""
         actor = access.actor

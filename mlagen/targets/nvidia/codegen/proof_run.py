@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, Event, Touched, Warp
-from mlagen.targets.nvidia.codegen.clocks import NamedBarrier, join
+from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, RoleEvent, Touched, Warp
+from mlagen.targets.nvidia.codegen.clocks import BarrierClock, join
 from mlagen.targets.nvidia.codegen.proof_fills import FillingRun
 
 
-class Run(FillingRun):
+class ProofRun(FillingRun):
     """All roles over items of `counts` tiles, of each block of a CTA cluster.
 
     Operations that may skip themselves are done for no tile, and for each one alone, in one run:
@@ -17,8 +17,9 @@ class Run(FillingRun):
     what the others touch is in order where it is in order without it, and only its own accesses are
     left. When it begins, its warps know what all of them brought to the meeting (`Aside.came`).
     Someone else knows that it is over if it knows so without the meetings, or if it knows that one
-    of the warps has left the second one (`Access.met`): no other path leads there. The warps wait
-    for each other at the meetings, which is one possible order without them too, and learn nothing.
+    of the warps has left the second one (`RegionAccess.met`): no other path leads there. The warps
+    wait for each other at the meetings, which is one possible order without them too, and learn
+    nothing.
     """
 
     def run(self) -> None:
@@ -87,7 +88,7 @@ class Run(FillingRun):
                 return self._barrier(warp, does)
         return True
 
-    def _use(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _use(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         op = does.op
         for pipeline in does.loads:
             self._fill(warp, op, pipeline, event.tile, event.item)
@@ -140,7 +141,7 @@ class Run(FillingRun):
     def _arrive(
         self, warp: Warp, op: Operation | None, number: int, members: int, *, wait: bool
     ) -> bool:
-        bar = self.bars.setdefault((warp.block, number), NamedBarrier(members))
+        bar = self.bars.setdefault((warp.block, number), BarrierClock(members))
         if warp.waiting is None:
             late = bar.overtaken(warp.actor, warp.clock)
             if late is not None and op is not None:
@@ -168,7 +169,7 @@ class Run(FillingRun):
         aside.came.setdefault(warp.actor, list(warp.clock))
         return len(aside.came) == self.members[warp.role]
 
-    def _use_aside(self, warp: Warp, does: Touched, event: Event) -> None:
+    def _use_aside(self, warp: Warp, does: Touched, event: RoleEvent) -> None:
         """Do it with what its warps know together, which is forgotten after it."""
         alone = list(warp.clock)
         for clock in self._aside(warp, does.op, event.tile).came.values():

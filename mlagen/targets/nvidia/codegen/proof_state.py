@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.actors import Aside, Event, Slot, Touched, Warp, stand_ins
-from mlagen.targets.nvidia.codegen.clocks import Clock, NamedBarrier
-from mlagen.targets.nvidia.codegen.loads import Loads
-from mlagen.targets.nvidia.codegen.runs import Line, Loop
+from mlagen.targets.nvidia.codegen.actors import Aside, RoleEvent, Slot, Touched, Warp, stand_ins
+from mlagen.targets.nvidia.codegen.clocks import BarrierClock, Clock
+from mlagen.targets.nvidia.codegen.loads import PrintedLoads
+from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.smem import Pipeline
 
-NO_LOADS = Loads()
+NO_LOADS = PrintedLoads()
 
 
 class RunState:
@@ -20,7 +20,11 @@ class RunState:
     that an actor reaches."""
 
     def __init__(
-        self, tracks: Tracks, loops: Sequence[Loop], line: Line, loads: Loads = NO_LOADS
+        self,
+        tracks: Tracks,
+        loops: Sequence[Loop],
+        line: ItemSequence,
+        loads: PrintedLoads = NO_LOADS,
     ) -> None:
         self.schedule, self.line, self.loads = tracks.schedule, line, loads
         self.touched, self.regions = tracks.touched, tracks.regions
@@ -91,11 +95,11 @@ class RunState:
             ]
             for block in self.blocks for region in self.schedule.tmem.handed
         }  # fmt: skip
-        self.bars: dict[tuple[int, int], NamedBarrier] = {}
+        self.bars: dict[tuple[int, int], BarrierClock] = {}
         self.asides: dict[tuple[int, str, int, int], Aside] = {}
         for region in (region for held in self.regions for region in held.values()):
             region.clear()
-        self.steps: list[tuple[str, Event]] = []  # of the first warp of each role, of one block
+        self.steps: list[tuple[str, RoleEvent]] = []  # of the first warp of each role, of one block
 
     def _at_commit(self, warp: Warp) -> Clock:
         """What who sees a commit of the warp knows: all that it knew, and its products done."""

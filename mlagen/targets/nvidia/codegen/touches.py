@@ -12,7 +12,7 @@ from mlagen.codegen.dataflow import Effect
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.absent import absent
 from mlagen.targets.nvidia.codegen.derived import WAITS
-from mlagen.targets.nvidia.codegen.effects import Unknown, effect_of
+from mlagen.targets.nvidia.codegen.effects import UnknownInstruction, effect_of
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.names import COUNTS, LOOP, OWN, RANK, TILES, another
 
@@ -106,7 +106,7 @@ class Touches:
             if text not in by_text:
                 try:
                     by_text[text] = effect_of(text, known)
-                except Unknown as error:
+                except UnknownInstruction as error:
                     raise Refused(
                         "data-flow", op, f"has `{error}`, of which no table says what it writes "
                         f"(mlagen/targets/nvidia/codegen/effects.py)"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mlagen.dsl import Operation
-from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, Event, Touched
+from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, RoleEvent, Touched
 from mlagen.targets.nvidia.codegen.clocks import Region
-from mlagen.targets.nvidia.codegen.runs import AROUND, Line, Loop, walk
+from mlagen.targets.nvidia.codegen.runs import AROUND, ItemSequence, Loop, walk
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 
@@ -17,11 +17,13 @@ from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 class Track:
     """What a warp does in a run, and the fills of slots that it waits for."""
 
-    events: list[Event]
+    events: list[RoleEvent]
     waits: list[tuple[tuple[str, int], int]]
 
 
-def fills_of(line: Line, pipeline: Pipeline, tile: int, item: int) -> tuple[tuple[str, int], int]:
+def fills_of(
+    line: ItemSequence, pipeline: Pipeline, tile: int, item: int
+) -> tuple[tuple[str, int], int]:
     """The slot of a tile, or of what is resident, and how often it is full with it."""
     if pipeline.resident:
         return (pipeline.name, 0), line.loads(item) + 1
@@ -42,9 +44,9 @@ class Tracks:
         self.regions = [_regions(schedule) for _ in range(schedule.blocks)]
         # By the operation's id; it holds the operation.
         self.touched: list[dict[int, Touched]] = [{} for _ in self.regions]
-        self._known: dict[int, tuple[Loop, dict[Line, Track]]] = {}  # by the loop's id
+        self._known: dict[int, tuple[Loop, dict[ItemSequence, Track]]] = {}  # by the loop's id
 
-    def of(self, loop: Loop, line: Line) -> Track:
+    def of(self, loop: Loop, line: ItemSequence) -> Track:
         """What a warp of the role does over the items of the line."""
         _, known = self._known.setdefault(id(loop), (loop, {}))
         if line not in known:
@@ -67,27 +69,27 @@ class Tracks:
             },
         )
 
-    def _track(self, line: Line, events: list[Event]) -> Track:
+    def _track(self, line: ItemSequence, events: list[RoleEvent]) -> Track:
         touched = self.touched[0]
         waits = [(event, touched[id(event.op)].pipeline) for event in events if event.waits]
         return Track(events, [fills_of(line, h, e.tile, e.item) for e, h in waits if h is not None])
 
 
-def events_of(loop: Loop, line: Line) -> Iterator[Event]:
+def events_of(loop: Loop, line: ItemSequence) -> Iterator[RoleEvent]:
     """What a warp of the role does over the items of the line, in order."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
     for one in walk(loop, line.counts):
         around = one.section in AROUND
         if one.section == "empty":
-            yield Event(None, 0, gathering=True)
+            yield RoleEvent(None, 0, gathering=True)
         if one.section == "end" and loop.final is not None:
-            yield Event(None, 0, loop.final)
+            yield RoleEvent(None, 0, loop.final)
         for op, place in one.steps:
             wait = None if around else loop.groups.get((one.section, index_of[id(op)]))
             if wait is not None:
-                yield Event(None, 0, wait)
+                yield RoleEvent(None, 0, wait)
             item = one.item if around else line.items.get(place, one.item)
-            event = Event(op, place, item=item, waits=op.name == "wait_full")
+            event = RoleEvent(op, place, item=item, waits=op.name == "wait_full")
             if op.joins:
                 meeting = replace(event, meeting=True)
                 yield from (meeting, event, meeting)
@@ -95,7 +97,7 @@ def events_of(loop: Loop, line: Line) -> Iterator[Event]:
                 yield event
         end = None if around else loop.groups.get((one.section, len(loop.cluster.steps)))
         if end is not None:
-            yield Event(None, 0, end)
+            yield RoleEvent(None, 0, end)
 
 
 def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
