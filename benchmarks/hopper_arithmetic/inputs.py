@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mlagen.emulator.ptx.arithmetic.formats import FORMATS, Format
+from mlagen.emulator.ptx.arithmetic.formats import FORMATS, OperandFormat
 
 ROWS, COLS = 64, 8
 ROW_BYTES = 32  # of one row of A or B, in all formats
@@ -156,7 +156,7 @@ def _integer_c(words: U64) -> U32:
     return found
 
 
-def _elements(family: Family, kind: Format, middle: float, words: U64) -> U32:
+def _elements(family: Family, kind: OperandFormat, middle: float, words: U64) -> U32:
     if family.raw:
         return (words >> np.uint64(64 - kind.bits)).astype(np.uint32)
     fields = _fields(family.spread, middle, kind, words >> np.uint64(40))
@@ -176,7 +176,7 @@ def _elements(family: Family, kind: Format, middle: float, words: U64) -> U32:
     return found
 
 
-def _fields(spread: int, middle: float, kind: Format, words: U64) -> U64:
+def _fields(spread: int, middle: float, kind: OperandFormat, words: U64) -> U64:
     """Fields of exponents, within the ordinary numbers and the denormal ones."""
     width = min(spread, kind.top_field + 1)
     low = min(max(round(middle * kind.top_field) - width // 2, 0), kind.top_field + 1 - width)
@@ -184,7 +184,7 @@ def _fields(spread: int, middle: float, kind: Format, words: U64) -> U64:
     return found
 
 
-def _odd(kind: Format) -> list[int]:
+def _odd(kind: OperandFormat) -> list[int]:
     """Bodies: denormal ones, the greatest number, Inf and NaN where there are such."""
     shift = kind.unused
     ones = (1 << kind.mantissa_bits) - 1
@@ -231,7 +231,7 @@ def _minus_first(kinds: InputSet, a: U32, b: U32, c: U32) -> U32:
     return chosen
 
 
-def values(kind: Format, words: U32) -> NDArray[np.float64]:
+def values(kind: OperandFormat, words: U32) -> NDArray[np.float64]:
     """What finite words of a format mean. Bits that the hardware does not read are dropped."""
     fields = words.astype(np.int64) >> kind.unused
     mantissa = fields & ((1 << kind.mantissa_bits) - 1)

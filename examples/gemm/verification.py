@@ -13,7 +13,7 @@ from gemm.oracles import exact, rounded
 from gemm.problem import OUTPUT_TYPES, GemmConfig, GemmInputs, check_sizes
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
-from mlagen.family import Call, Covering, Kind, TileWalk, Trial, tile_counts
+from mlagen.family import Call, Covering, ProblemKind, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -120,7 +120,7 @@ class GemmTrial(Trial):
         return f"row {worst.row}, column {worst.depth}"
 
 
-class GemmKind(Kind):
+class GemmKind(ProblemKind):
     """GEMM as a kind of problem that can be verified."""
 
     sizes = ("m", "n", "k")

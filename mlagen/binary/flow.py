@@ -23,7 +23,7 @@ class BasicBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeLoop:
+class FlowLoop:
     """Blocks that reach one another. `head`: the first that is entered from outside, `entries`: all
     of them. `parent`: index of the loop around it."""
 
@@ -77,11 +77,11 @@ class Flow:
         return tuple(reversed(result))
 
     @cached_property
-    def loops(self) -> tuple[CodeLoop, ...]:
+    def loops(self) -> tuple[FlowLoop, ...]:
         """All loops, outer ones first: cycles of the graph, then the cycles that remain inside each
         when the jumps back to its head are taken away. Also finds loops with several entries.
         UnsupportedError where they are nested deeper than any written code."""
-        found: list[CodeLoop] = []
+        found: list[FlowLoop] = []
         work: deque[tuple[frozenset[int], int | None, int]] = deque()
         work.append((frozenset(self.order), None, 0))
         cut: set[int] = set()  # heads whose incoming edges are taken away
@@ -98,7 +98,7 @@ class Flow:
                     if block == 0 or any(b not in body for b in self.predecessors[block])
                 ]
                 head = outside[0]
-                found.append(CodeLoop(head, body, parent, tuple(outside)))
+                found.append(FlowLoop(head, body, parent, tuple(outside)))
                 cut.add(head)
                 work.append((body, len(found) - 1, depth + 1))
         return tuple(found)

@@ -58,7 +58,7 @@ def _gfx950(
     progress: Callable[[int, int], None] | None,
     executed: Callable[[int], None] | None,
 ) -> EmulationResult:
-    from mlagen.emulator.gfx950.machine import Run, run_workgroups
+    from mlagen.emulator.gfx950.machine import EmulatorRun, run_workgroups
 
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     if loaded.target != "gfx950":
@@ -73,7 +73,7 @@ def _gfx950(
         if len(group) != 3 or not all(0 <= g < n for g, n in zip(group, launch.grid, strict=True)):
             raise ConfigError(f"workgroup {group} lies outside the grid {launch.grid}")
     kernel = loaded.kernel(launch.kernel)
-    return run_workgroups(Run(kernel, launch, settings, tuple(chosen), executed), progress)
+    return run_workgroups(EmulatorRun(kernel, launch, settings, tuple(chosen), executed), progress)
 
 
 def _ptx(

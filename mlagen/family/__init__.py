@@ -7,7 +7,7 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 from mlagen.family.base import Builder, Family
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.covering import Call, Covering, steady_tiles, tile_counts
-from mlagen.family.kinds import Chosen, Group, Kind, Sample, Size, TileWalk, Trial
+from mlagen.family.kinds import Chosen, Group, ProblemKind, Sample, Size, TileWalk, Trial
 from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register, shipped
 from mlagen.family.workload import Workload, Workloads
@@ -20,9 +20,9 @@ __all__ = [
     "Covering",
     "Family",
     "Group",
-    "Kind",
     "MutantCall",
     "MutantInputs",
+    "ProblemKind",
     "Sample",
     "Size",
     "TileWalk",

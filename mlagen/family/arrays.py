@@ -5,8 +5,8 @@
                          oracles=(exact,)))
 
 `data` makes inputs that a standard normal draw does not: rows near zero, where a norm shows its
-epsilon. A family with inputs that depend on each other, or with sampled workgroups, writes a `Kind`
-instead.
+epsilon. A family with inputs that depend on each other, or with sampled workgroups, writes a
+`ProblemKind` instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlagen.errors import ConfigError
 from mlagen.family.array_kernel import Array, ArrayKernel, Form, shape_of
 from mlagen.family.base import Builder, Family
 from mlagen.family.covering import Call, Covering
-from mlagen.family.kinds import Chosen, Kind, Trial
+from mlagen.family.kinds import Chosen, ProblemKind, Trial
 from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst, four_dimensions
 from mlagen.problem.fields import integer
@@ -111,7 +111,7 @@ class ArrayFamily(Family):
         arrays and the target's own launcher for tensors of a GPU."""
         return ArrayKernel(self, artifact, launcher)
 
-    def kind(self, problem_type: str) -> Kind:
+    def kind(self, problem_type: str) -> ProblemKind:
         """The same for each problem class of the family."""
         return _ArrayKind(self)
 
@@ -133,7 +133,7 @@ class _ArrayInputs:
     arrays: Mapping[str, Array]
 
 
-class _ArrayKind(Kind):
+class _ArrayKind(ProblemKind):
     def __init__(self, family: ArrayFamily) -> None:
         self.family, self.sizes, self.data = family, tuple(family.sizes), tuple(family.makers)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.benchmark import Benchmark
-from mlagen.family.kinds import Kind
+from mlagen.family.kinds import ProblemKind
 from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
 
@@ -40,7 +40,7 @@ class Family:
             hint="launch it through mlagen.launch",
         )
 
-    def kind(self, problem_type: str) -> Kind:
+    def kind(self, problem_type: str) -> ProblemKind:
         """What `mlagen verify` judges a problem class by. UnsupportedError: nothing."""
         raise UnsupportedError(
             f"the family {self.name} brings no inputs and oracles of a {problem_type}"

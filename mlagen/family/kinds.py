@@ -103,7 +103,7 @@ class Trial(ABC):
         return self
 
 
-class Kind(ABC):
+class ProblemKind(ABC):
     """Makes trials of one problem class."""
 
     sizes: tuple[str, ...]  # names of the whole numbers that `inputs` takes

@@ -13,7 +13,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import UnsupportedError, WrongResultError
-from mlagen.family import Kind, Trial
+from mlagen.family import ProblemKind, Trial
 from mlagen.launch import LaunchReport, PreparedLaunch, gpu_launcher
 from mlagen.problem.expected import compare
 from mlagen.tune.call_bytes import bytes_of
@@ -60,7 +60,7 @@ class Carried:
 class VerifiedWorkloads:
     """Makes workloads of a kind of problem that `mlagen verify` knows."""
 
-    kind: Kind
+    kind: ProblemKind
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -91,7 +91,9 @@ class VerifiedWorkloads:
 class VerifiedWorkload:
     """One call: `shape` are sizes of the kind's, as `mlagen verify` takes them."""
 
-    def __init__(self, kind: Kind, problem: Mapping[str, Any], shape: Mapping[str, Any]) -> None:
+    def __init__(
+        self, kind: ProblemKind, problem: Mapping[str, Any], shape: Mapping[str, Any]
+    ) -> None:
         self.kind, self.problem, self.shape = kind, problem, shape
 
     @cached_property

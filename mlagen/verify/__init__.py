@@ -2,7 +2,7 @@
 
 Each run is made once for every completion mode of asynchronous transfers: a kernel that waits for
 what it uses gives the same bits in all of them. What is specific to a kind of problem (its inputs,
-its oracles, what its sizes are called) comes from the `Kind` that its family brings.
+its oracles, what its sizes are called) comes from the `ProblemKind` that its family brings.
 
 Each report also says which instructions no run executed. `verify_thoroughly` takes the sizes and
 the data that reach all of them, as the kind of problem knows them.

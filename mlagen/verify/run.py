@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
-from mlagen.family import Kind, Trial, family_of
+from mlagen.family import ProblemKind, Trial, family_of
 from mlagen.launch import EmulatedLauncher, Launcher, Mode
 from mlagen.launch_findings import findings_of
 from mlagen.problem.expected import Comparison, Expected, compare
@@ -117,7 +117,7 @@ def verify_inputs(
     )
 
 
-def kind_of(artifact: Artifact) -> Kind:
+def kind_of(artifact: Artifact) -> ProblemKind:
     """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it, or
     when nothing here can run the code."""
     manifest = artifact.manifest

@@ -16,7 +16,7 @@ from mlagen.targets.nvidia.codegen import tracks
 from mlagen.targets.nvidia.codegen.derive import derive
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
-from mlagen.targets.nvidia.codegen.runs import ItemSequence, every, item_runs, walk
+from mlagen.targets.nvidia.codegen.runs import ItemRun, every, item_runs, walk
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.smem import Scratch
 
@@ -47,7 +47,7 @@ def test_runs_are_of_every_order():
 
 
 def test_an_item_begins_with_a_new_pass():
-    line = ItemSequence((3, 0, 2, 1, 4), 2)
+    line = ItemRun((3, 0, 2, 1, 4), 2)
     assert line.starts == (0, 4, 4, 6, 8)
     assert sorted(line.items) == [0, 1, 2, 4, 5, 6, 8, 9, 10, 11]
     assert [line.turn(place, 2) for place in sorted(line.items)] == [0, 0, 1, 2, 1, 3, 4, 2, 5, 3]

@@ -12,7 +12,7 @@ from numba.core.registry import cpu_target
 from mlagen.emulator.gfx950.engine import run
 from mlagen.emulator.native import starting
 from mlagen.emulator.native.compiling import callable_from_python, compiled, entry, spliced
-from mlagen.emulator.native.lowering import Program
+from mlagen.emulator.native.lowering import LoweredModule
 from mlagen.emulator.native.raw import bits_of, f32_of, float32, int64, uint32, uint64
 
 FACTOR = 3
@@ -137,7 +137,7 @@ def test_the_engine_stays_cheap_to_compile():
     target.error_model = callconv.create_error_model("numpy", target)
     target.refresh()
     library = target.codegen().create_library("budget")
-    program = Program(library.create_ir_module("budget"), target, cpu_target.typing_context)
+    program = LoweredModule(library.create_ir_module("budget"), target, cpu_target.typing_context)
     with target.push_code_library(library):
         program.lower(run, starting.SIGNATURE)
     functions = [f for f in program.module.functions if not f.is_declaration]

@@ -28,9 +28,9 @@ def placed(values: np.ndarray) -> np.ndarray:
 
 
 def run(x: np.ndarray, out: np.ndarray, monkeypatch: Any, **settings: Any) -> tuple[Any, Any]:
-    seen: list[memory.Memory] = []
+    seen: list[memory.BufferArena] = []
 
-    def watched(*arguments: Any, **options: Any) -> memory.Memory:
+    def watched(*arguments: Any, **options: Any) -> memory.BufferArena:
         seen.append(memory.build_memory(*arguments, **options))
         return seen[-1]
 

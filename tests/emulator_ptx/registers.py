@@ -9,7 +9,7 @@ import numpy as np
 from running import kernel
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
+from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
 from mlagen.emulator.ptx.program import Program, translate
 from mlagen.emulator.ptx.starting import STARTER
 from mlagen.ptx import read_ptx
@@ -36,7 +36,7 @@ def evaluate(
     predicates as arrays of one."""
     made = program(line, registers)
     one, none = (1, 1, 1), np.zeros(8, np.uint8)
-    setup = Setup(made, one, (32, 1, 1), one, 0, none, sanitize=False, exact=exact)
+    setup = CheckedLaunch(made, one, (32, 1, 1), one, 0, none, sanitize=False, exact=exact)
     state = ClusterState(setup, Shared(setup), 0)
     held = state.arrays[y.C_REGISTERS]
     places, at = {}, 0

@@ -16,7 +16,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.findings import merge
 from mlagen.emulator.ptx.host.grid import ClusterEnd, run_grid
 from mlagen.emulator.ptx.host.maps import passed, record
-from mlagen.emulator.ptx.machine import ClusterState, GlobalBuffer, Setup
+from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, GlobalBuffer
 from mlagen.emulator.ptx.program import Program, translate
 from mlagen.emulator.tensor_maps import BYTES, TensorMap
 from mlagen.ptx import read_ptx
@@ -150,7 +150,7 @@ def run(
         at = program.parameters[name]
         parameters[at : at + BYTES] = np.frombuffer(passed(len(rows)), np.uint8)
         rows.append(mapped(made, memory))
-    setup = Setup(
+    setup = CheckedLaunch(
         program,
         tuple(grid),
         tuple(block),

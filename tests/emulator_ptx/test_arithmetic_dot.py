@@ -11,7 +11,7 @@ import pytest
 from hopper_arithmetic.inputs import FAMILIES, INPUT_SETS, InputSet
 from kept_words import arrays, names
 
-from mlagen.emulator.ptx.arithmetic.dot import Rule, dot, dot_integer, rule_of
+from mlagen.emulator.ptx.arithmetic.dot import SummingRule, dot, dot_integer, rule_of
 from mlagen.errors import ConfigError
 
 SETS = {kinds.name: kinds for kinds in INPUT_SETS}
@@ -20,7 +20,7 @@ DIGESTS = [name.split("/") for name in names("digests")]
 BLOCK = 128  # tiles of one digest
 
 
-def modelled(kinds: InputSet, kind: str, tiles: Any, rule: Rule | None = None) -> Any:
+def modelled(kinds: InputSet, kind: str, tiles: Any, rule: SummingRule | None = None) -> Any:
     """What an instruction should give. `kind`: as in benchmarks/hopper_words.py."""
     a, b, c = tiles
     k = kinds.k // 2 if kind == "half" else kinds.k
@@ -54,7 +54,7 @@ def test_digests_of_65536_sums(name: str, kind: str) -> None:
     assert int(hashlib.sha256(found.tobytes()).hexdigest()[:16], 16) == int(wanted[place])
 
 
-def other_rules() -> list[tuple[str, Rule]]:
+def other_rules() -> list[tuple[str, SummingRule]]:
     """Rules a step away from the right one, which the kept words must tell from it."""
     found = []
     for name, kinds in SETS.items():
@@ -75,7 +75,7 @@ def other_rules() -> list[tuple[str, Rule]]:
 
 
 @pytest.mark.parametrize(("name", "rule"), other_rules())
-def test_the_words_tell_other_rules(name: str, rule: Rule) -> None:
+def test_the_words_tell_other_rules(name: str, rule: SummingRule) -> None:
     kinds = SETS[name]
     words = arrays()[f"tensor/{name}/shared"]
     found = modelled(kinds, "shared", kept_inputs(kinds, words), rule)

@@ -17,7 +17,7 @@ import numpy as np
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import machine
-from mlagen.emulator.gfx950.memory import Memory, build_memory
+from mlagen.emulator.gfx950.memory import BufferArena, build_memory
 
 ZONE = 1 << 14  # bytes on either side
 PATTERN = 0xC5
@@ -61,11 +61,11 @@ class Zones:
 _NAMES = {value: name for name, value in vars(y).items() if name.startswith("C_")}
 
 
-class GuardedMachine(machine.Machine):
+class GuardedMachine(machine.WorkgroupState):
     """The machine with all arrays moved between guard zones."""
 
     def __init__(
-        self, launch: Any, program: Any, memory: Memory, shadow: Any, accesses: Any
+        self, launch: Any, program: Any, memory: BufferArena, shadow: Any, accesses: Any
     ) -> None:
         super().__init__(launch, program, memory, shadow, accesses)
         self.zones = Zones()
@@ -89,7 +89,7 @@ class GuardedMachine(machine.Machine):
 _shared = Zones()
 
 
-def _guarded_memory(*arguments: Any, **_: Any) -> Memory:
+def _guarded_memory(*arguments: Any, **_: Any) -> BufferArena:
     """With all buffers in the arena, however large."""
     global _shared
     _shared = Zones()
@@ -106,9 +106,9 @@ def _guarded_memory(*arguments: Any, **_: Any) -> Memory:
 @contextmanager
 def guarded() -> Iterator[None]:
     """Every launch inside runs between guard zones."""
-    plain = machine.Machine, machine.build_memory
-    machine.Machine, machine.build_memory = GuardedMachine, _guarded_memory  # type: ignore[misc]
+    plain = machine.WorkgroupState, machine.build_memory
+    machine.WorkgroupState, machine.build_memory = GuardedMachine, _guarded_memory  # type: ignore[misc]
     try:
         yield
     finally:
-        machine.Machine, machine.build_memory = plain  # type: ignore[misc]
+        machine.WorkgroupState, machine.build_memory = plain  # type: ignore[misc]

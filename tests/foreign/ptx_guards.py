@@ -19,7 +19,7 @@ from guards import PATTERN, Overrun
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host import grid
-from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
+from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
 from mlagen.emulator.ptx.order.tables import GridTables
 
 PAGE = mmap.PAGESIZE
@@ -77,7 +77,7 @@ def _house_tables(tables: GridTables) -> None:
 class FencedShared(Shared):
     """What a launch's clusters share, moved between closed pages; buffers are copies."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: CheckedLaunch) -> None:
         super().__init__(setup)
         assert _now is not None
         for number, buffer in enumerate(self.buffers):
@@ -93,7 +93,7 @@ class FencedShared(Shared):
 class FencedState(ClusterState):
     """A cluster whose arrays lie between closed pages."""
 
-    def __init__(self, setup: Setup, shared: Shared, number: int) -> None:
+    def __init__(self, setup: CheckedLaunch, shared: Shared, number: int) -> None:
         self._shared_slots = set(shared.arrays)
         super().__init__(setup, shared, number)
         assert _now is not None

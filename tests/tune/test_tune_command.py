@@ -18,7 +18,7 @@ import mlagen
 from mlagen.cli.main import run
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError, MlagenError
-from mlagen.family import Kind
+from mlagen.family import ProblemKind
 from mlagen.request import build_artifact
 from mlagen.tune import tuned_file
 from mlagen.tune.judge import describe
@@ -170,7 +170,7 @@ def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.Monkey
 def test_a_call_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from mlagen.tune import predicted
 
-    class Vast(Kind):
+    class Vast(ProblemKind):
         def inputs(self, *_: object, **__: object) -> None:
             raise MemoryError
 

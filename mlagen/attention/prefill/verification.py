@@ -20,7 +20,7 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.errors import ConfigError
-from mlagen.family import Chosen, Covering, Kind, Sample, Size, TileWalk, Trial
+from mlagen.family import Chosen, Covering, ProblemKind, Sample, Size, TileWalk, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -180,7 +180,7 @@ class PrefillTrial(Trial):
         return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
-class PrefillKind(Kind):
+class PrefillKind(ProblemKind):
     """Inputs as `attention.made_up` says; `num_keys` is `start_pos` plus the rows if not given.
     `lengths` are for ragged kernels. Tensors of fp8 are quantised: divided by scales not 1."""
 

@@ -19,7 +19,7 @@ from mlagen.binary.operand import EXEC
 from mlagen.emulator.buffer import Triple
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.matrix import work_space
-from mlagen.emulator.gfx950.memory import Memory, build_memory
+from mlagen.emulator.gfx950.memory import BufferArena, build_memory
 from mlagen.emulator.gfx950.recording import ROOM, Recorder
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.starting import STARTER
@@ -46,7 +46,7 @@ _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
 
 @dataclass(frozen=True)
-class Run:
+class EmulatorRun:
     """Everything that is fixed for a run; see `emulate`. `workgroups`: those that are executed."""
 
     kernel: KernelCode
@@ -66,7 +66,9 @@ class Run:
         return self.kernel.descriptor.lds_bytes + self.launch.dynamic_lds_bytes
 
 
-def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> EmulationResult:
+def run_workgroups(
+    run: EmulatorRun, progress: Callable[[int, int], None] | None
+) -> EmulationResult:
     """Translate, check, run all chosen workgroups, write results back."""
     _check(run)
     program = translate(run.kernel)
@@ -92,8 +94,8 @@ def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> Emu
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(run, program, memory, shadow, accesses)
-        machine: Machine = local.machine
+            local.machine = WorkgroupState(run, program, memory, shadow, accesses)
+        machine: WorkgroupState = local.machine
         return machine.execute(run.workgroups[number], stop)
 
     total = len(run.workgroups)
@@ -185,7 +187,7 @@ class Outcome:
         )
 
 
-def _check(run: Run) -> None:
+def _check(run: EmulatorRun) -> None:
     """Modes, user registers and sizes that the engine models; the rest is refused by name."""
     kernel = run.kernel
     items = run.launch.block[0] * run.launch.block[1] * run.launch.block[2]
@@ -232,14 +234,14 @@ class StoppedError(Exception):
     """A workgroup ended because the run did; nobody is told."""
 
 
-class Machine:
+class WorkgroupState:
     """State arrays of one workgroup at a time; each host thread has its own."""
 
     def __init__(
         self,
-        run: Run,
+        run: EmulatorRun,
         program: TranslatedKernel,
-        memory: Memory,
+        memory: BufferArena,
         shadow: Shadow | None,
         accesses: np.ndarray | None,
     ) -> None:

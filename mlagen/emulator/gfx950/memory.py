@@ -28,7 +28,7 @@ _LARGEST_KERNARG = 1 << 20
 
 
 @dataclass(frozen=True)
-class Memory:
+class BufferArena:
     """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie: `held`,
     in the buffers' order, then those of the argument segment. Their places in the table count from
     the host's address `origin`.
@@ -86,7 +86,7 @@ def build_memory(
     others: Sequence[Buffer] = (),
     *,
     in_place: bool = False,
-) -> Memory:
+) -> BufferArena:
     """Lay out buffers and the argument segment. ConfigError for what cannot be passed, and where
     this machine has not the memory. `in_place`: the kernel works on large arrays themselves."""
     buffers: list[Buffer] = []
@@ -140,7 +140,7 @@ def build_memory(
         access = ACCESS[buffers[number].access] if number < len(buffers) else 1
         place = part.ctypes.data - origin if part.size else 0
         table[number] = (addresses[number], part.size, place, access)
-    return Memory(arena, origin, table, tuple(buffers), tuple(held), addresses[-1], unset)
+    return BufferArena(arena, origin, table, tuple(buffers), tuple(held), addresses[-1], unset)
 
 
 def _bytes_of(buffer: Buffer) -> np.ndarray:

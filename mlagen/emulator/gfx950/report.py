@@ -14,7 +14,7 @@ from mlagen.binary.hazards import by_letter, in_line, strictest_pair
 from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.memory import Memory
+from mlagen.emulator.gfx950.memory import BufferArena
 from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.severity import ERROR, LETTER, UNPROVED, Severity
 
@@ -41,7 +41,7 @@ def _counter(queue: int, newer: int) -> str:
 
 
 def describe(
-    row: list[int], program: TranslatedKernel, memory: Memory, grid: tuple[int, int, int]
+    row: list[int], program: TranslatedKernel, memory: BufferArena, grid: tuple[int, int, int]
 ) -> Finding:
     """One raw row as a Finding."""
     ins = program.instructions[row[y.F_ROW]]
@@ -121,7 +121,7 @@ class _Raw:
     ins: Instruction
     other: Instruction | None
     program: TranslatedKernel
-    memory: Memory
+    memory: BufferArena
     grid: tuple[int, int, int]
 
     @property

@@ -11,7 +11,7 @@ from mlagen.emulator.launching.launch_file import (
     ArgumentSpec,
     BufferSpec,
     LaunchFile,
-    TensorMapSpec,
+    TiledTensorSpec,
     parse_launch,
     read_launch_file,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "LaunchFile",
     "LaunchRun",
     "OutputReport",
-    "TensorMapSpec",
+    "TiledTensorSpec",
     "argument_bytes",
     "entry_of",
     "parse_launch",

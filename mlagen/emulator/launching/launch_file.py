@@ -64,7 +64,7 @@ class ArgumentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return f"argument {self.name}" if self.offset is None else f"offset {self.offset}{named}"
 
 
-class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TiledTensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`[[tensor_maps]]`: a buffer as a tensor, in the words of cuTensorMapEncodeTiled; see
     `mlagen.emulator.TensorMap`. Arguments pass it by its `name`."""
 
@@ -96,7 +96,7 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     allow_unset: bool = False
     arguments: list[ArgumentSpec] = []
     buffers: dict[str, BufferSpec] = {}
-    tensor_maps: list[TensorMapSpec] = []
+    tensor_maps: list[TiledTensorSpec] = []
     folder: str = "."
 
 
@@ -241,7 +241,7 @@ def _check_maps(name: str, launch: LaunchFile) -> None:
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
-    "buffers": BufferSpec, "arguments": ArgumentSpec, "tensor_maps": TensorMapSpec,
+    "buffers": BufferSpec, "arguments": ArgumentSpec, "tensor_maps": TiledTensorSpec,
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
-from mlagen.emulator.native.lowering import Part, Program
+from mlagen.emulator.native.lowering import EngineFunction, LoweredModule
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 # LLVM's own threshold of level 2 is 225: functions that are called once or never in a run then fill
@@ -70,17 +70,17 @@ class _EntryCompiler(CompilerBase):
         return [manager]
 
 
-def compiled(function: Any) -> Part:
+def compiled(function: Any) -> EngineFunction:
     """Decorator of an inner function of the engine."""
-    return Part(function, spliced=False)
+    return EngineFunction(function, spliced=False)
 
 
-def spliced(function: Any) -> Part:
+def spliced(function: Any) -> EngineFunction:
     """The same for a function that LLVM has to inline."""
-    return Part(function, spliced=True)
+    return EngineFunction(function, spliced=True)
 
 
-def entry(part: Part, begins: Callable[[], None] | None = None) -> Any:
+def entry(part: EngineFunction, begins: Callable[[], None] | None = None) -> Any:
     """What compiled code of numba's calls to run a part: two integers in, an integer out.
 
     `begins` is called when the part and all below it are about to be lowered: compilation begins.
@@ -90,7 +90,7 @@ def entry(part: Part, begins: Callable[[], None] | None = None) -> Any:
         def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             if begins is not None:
                 begins()
-            lowered = Program(builder.module, target, context).lower(part, signature.args)
+            lowered = LoweredModule(builder.module, target, context).lower(part, signature.args)
             return builder.call(lowered.code, args)
 
         return types.int64(types.int64, types.int64), generate

@@ -57,7 +57,7 @@ _ASSUMED = {"int": types.int64, "bool": types.boolean, "float": types.float32, "
 
 
 @dataclass(frozen=True)
-class Part:
+class EngineFunction:
     """A function of the engine that only the engine calls; `spliced`: LLVM has to inline it."""
 
     function: FunctionType
@@ -69,14 +69,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Value:
+class TypedValue:
     """An LLVM value and its numba type; several of them, as a tuple, for several values."""
 
     kind: Any
     code: Any
 
 
-_NOTHING = Value(types.none, None)
+_NOTHING = TypedValue(types.none, None)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _functions(module: ModuleType) -> dict[int, ast.FunctionDef]:
 
 
 @dataclass
-class Program:
+class LoweredModule:
     """Parts that are lowered into one LLVM module, each once for the types that it is called with.
 
     `target` and `typing`: numba's contexts, which say what operators and intrinsics mean.
@@ -129,7 +129,7 @@ class Program:
     module: Any
     target: Any
     typing: Any
-    _parts: dict[tuple[Part, tuple[Any, ...]], _Lowered] = field(default_factory=dict)
+    _parts: dict[tuple[EngineFunction, tuple[Any, ...]], _Lowered] = field(default_factory=dict)
     _operations: dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -137,7 +137,7 @@ class Program:
         """Functions lowered so far."""
         return len(self._parts)
 
-    def lower(self, part: Part, kinds: tuple[Any, ...]) -> _Lowered:
+    def lower(self, part: EngineFunction, kinds: tuple[Any, ...]) -> _Lowered:
         """The LLVM function of a part for arguments of these types."""
         known = self._parts.get((part, kinds))
         if known is None:
@@ -150,7 +150,7 @@ class Program:
             self._parts[part, kinds] = known
         return known
 
-    def operate(self, builder: Any, function: Any, operands: tuple[Value, ...]) -> Value:
+    def operate(self, builder: Any, function: Any, operands: tuple[TypedValue, ...]) -> TypedValue:
         """Apply an operator, a cast, a function of `math` or numpy, or an intrinsic."""
         kinds = tuple(operand.kind for operand in operands)
         known = self._operations.get((id(function), kinds))
@@ -166,12 +166,12 @@ class Program:
             self.cast(builder, operand, kind).code
             for operand, kind in zip(operands, signature.args, strict=True)
         ]
-        return Value(signature.return_type, generate(builder, args))
+        return TypedValue(signature.return_type, generate(builder, args))
 
-    def cast(self, builder: Any, value: Value, kind: Any) -> Value:
+    def cast(self, builder: Any, value: TypedValue, kind: Any) -> TypedValue:
         if value.kind == kind:
             return value
-        return Value(kind, self.target.cast(builder, value.code, value.kind, kind))
+        return TypedValue(kind, self.target.cast(builder, value.code, value.kind, kind))
 
     def joined(self, first: Any, second: Any) -> Any:
         """The type that holds values of both."""
@@ -197,7 +197,11 @@ class _Function:
     """One function while it is lowered."""
 
     def __init__(
-        self, program: Program, part: Part, kinds: tuple[Any, ...], assumed: dict[str, Any]
+        self,
+        program: LoweredModule,
+        part: EngineFunction,
+        kinds: tuple[Any, ...],
+        assumed: dict[str, Any],
     ) -> None:
         self.program, self.part, self.assumed = program, part, assumed
         module = inspect.getmodule(part.function)
@@ -242,7 +246,7 @@ class _Function:
         for argument, kind, code in zip(
             self.node.args.args, self.kinds, function.args, strict=True
         ):
-            self.assign(argument.arg, Value(kind, code))
+            self.assign(argument.arg, TypedValue(kind, code))
         self.run(self.node.body)
         if not self.builder.block.is_terminated:
             if self.result == types.none:
@@ -256,7 +260,7 @@ class _Function:
 
     # ---- names
 
-    def assign(self, name: str, value: Value) -> None:
+    def assign(self, name: str, value: TypedValue) -> None:
         if name in self.assumed and isinstance(value.kind, _WHOLE):
             value = self.program.cast(self.builder, value, self.assumed[name])
         if (name, value.kind) not in self.places:
@@ -334,7 +338,7 @@ class _Function:
         else:
             whole = self.value(node.value)
             values = [
-                Value(kind, self.builder.extract_value(whole.code, i))
+                TypedValue(kind, self.builder.extract_value(whole.code, i))
                 for i, kind in enumerate(whole.kind)
             ]
         for name, value in zip(target.elts, values, strict=True):
@@ -358,7 +362,7 @@ class _Function:
             code = ir.Constant(self.program.shape(kinds), ir.Undefined)
             for i, value in enumerate(values):
                 code = self.builder.insert_value(code, value.code, i)
-            value = Value(kinds, code)
+            value = TypedValue(kinds, code)
         else:
             value = self.value(node.value)
         joined = self.program.joined
@@ -406,7 +410,7 @@ class _Function:
             raise TypeError("loops go over ranges")
         asked = node.iter.args
         step = int(self.constant(asked[2])) if len(asked) == 3 else 1
-        first = self.value(asked[0]) if len(asked) > 1 else Value(types.int64, _I64(0))
+        first = self.value(asked[0]) if len(asked) > 1 else TypedValue(types.int64, _I64(0))
         limit = self.value(asked[1] if len(asked) > 1 else asked[0])
         start, stop = (self.program.cast(self.builder, v, types.int64).code for v in (first, limit))
         place = cgutils.alloca_once(self.builder, _I64)
@@ -420,7 +424,7 @@ class _Function:
             self.builder.icmp_signed("<" if step > 0 else ">", index, stop), body, after
         )
         self.builder.position_at_end(body)
-        self.assign(node.target.id, Value(types.int64, index))
+        self.assign(node.target.id, TypedValue(types.int64, index))
         self.repeat(node.body, more, after)
         self.builder.position_at_end(more)
         self.builder.store(self.builder.add(index, _I64(step), flags=("nsw",)), place)
@@ -460,7 +464,7 @@ class _Function:
         if not self.builder.block.is_terminated:
             self.builder.branch(block)
 
-    def truth(self, value: Value) -> Any:
+    def truth(self, value: TypedValue) -> Any:
         if value.kind == types.boolean:
             return value.code
         return self.program.target.is_true(self.builder, value.kind, value.code)
@@ -483,64 +487,66 @@ class _Function:
 
     # ---- values
 
-    def read(self, name: str) -> Value:
+    def read(self, name: str) -> TypedValue:
         kind = self.kind_of[name]
         if kind is None:
             raise TypeError(f"{name} is of several types here: give each a name of its own")
-        return Value(kind, self.builder.load(self.places[name, kind]))
+        return TypedValue(kind, self.builder.load(self.places[name, kind]))
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> TypedValue:
         known = self.constant(node)
         if known is None:
             return self.dispatch("value", node)
         kind = numba.typeof(known)
-        return Value(kind, self.program.target.get_constant(kind, known))
+        return TypedValue(kind, self.program.target.get_constant(kind, known))
 
-    def value_Name(self, node: ast.Name) -> Value:
+    def value_Name(self, node: ast.Name) -> TypedValue:
         return self.read(node.id)
 
-    def value_BinOp(self, node: ast.BinOp) -> Value:
+    def value_BinOp(self, node: ast.BinOp) -> TypedValue:
         operands = self.value(node.left), self.value(node.right)
         return self.program.operate(self.builder, _OPERATORS[type(node.op)], operands)
 
-    def value_UnaryOp(self, node: ast.UnaryOp) -> Value:
+    def value_UnaryOp(self, node: ast.UnaryOp) -> TypedValue:
         value = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            return Value(types.boolean, self.builder.not_(self.truth(value)))
+            return TypedValue(types.boolean, self.builder.not_(self.truth(value)))
         return self.program.operate(self.builder, _OPERATORS[type(node.op)], (value,))
 
-    def value_Compare(self, node: ast.Compare) -> Value:
+    def value_Compare(self, node: ast.Compare) -> TypedValue:
         (relation,), (right,) = node.ops, node.comparators
         operands = self.value(node.left), self.value(right)
         return self.program.operate(self.builder, _OPERATORS[type(relation)], operands)
 
-    def value_BoolOp(self, node: ast.BoolOp) -> Value:
+    def value_BoolOp(self, node: ast.BoolOp) -> TypedValue:
         """The first operand that decides, as Python has it."""
         first, rest = node.values[0], node.values[1:]
         value = self.value(first)
         test = self.truth(value)
         other = ast.copy_location(ast.BoolOp(node.op, rest), node) if rest[1:] else rest[0]
 
-        def later() -> Value:
+        def later() -> TypedValue:
             return self.value(other)
 
         if isinstance(node.op, ast.And):
             return self.either(test, later, lambda: value)
         return self.either(test, lambda: value, later)
 
-    def value_IfExp(self, node: ast.IfExp) -> Value:
+    def value_IfExp(self, node: ast.IfExp) -> TypedValue:
         yes, no, after = self.block("then"), self.block("else"), self.block("after")
         self.branch(node.test, yes, no)
         return self.meet(
             (yes, lambda: self.value(node.body)), (no, lambda: self.value(node.orelse)), after
         )
 
-    def either(self, test: Any, first: Callable[[], Value], second: Callable[[], Value]) -> Value:
+    def either(
+        self, test: Any, first: Callable[[], TypedValue], second: Callable[[], TypedValue]
+    ) -> TypedValue:
         yes, no, after = self.block("then"), self.block("else"), self.block("after")
         self.builder.cbranch(test, yes, no)
         return self.meet((yes, first), (no, second), after)
 
-    def meet(self, *ways: Any) -> Value:
+    def meet(self, *ways: Any) -> TypedValue:
         """The value of whichever block was gone through, in the block after both."""
         *branches, after = ways
         ends = []
@@ -559,28 +565,28 @@ class _Function:
         phi = self.builder.phi(self.program.shape(kind))
         for code, block in found:
             phi.add_incoming(code, block)
-        return Value(kind, phi)
+        return TypedValue(kind, phi)
 
-    def value_Call(self, node: ast.Call) -> Value:
+    def value_Call(self, node: ast.Call) -> TypedValue:
         function = self.constant(node.func)
         if node.keywords or function is None:
             raise TypeError("only functions of the module are called, by position")
         values = tuple(self.value(argument) for argument in node.args)
         if function is min or function is max:
             return self.extremum(operator.lt if function is min else operator.gt, values)
-        if not isinstance(function, Part):
+        if not isinstance(function, EngineFunction):
             return self.program.operate(self.builder, function, values)
         lowered = self.program.lower(function, tuple(value.kind for value in values))
-        return Value(
+        return TypedValue(
             lowered.result, self.builder.call(lowered.code, [value.code for value in values])
         )
 
-    def extremum(self, before: Any, values: tuple[Value, ...]) -> Value:
+    def extremum(self, before: Any, values: tuple[TypedValue, ...]) -> TypedValue:
         """The first of the values that no other one lies before."""
         best = values[0]
         for value in values[1:]:
             kind = self.program.typing.unify_pairs(best.kind, value.kind)
             best, value = (self.program.cast(self.builder, v, kind) for v in (best, value))
             first = self.program.operate(self.builder, before, (value, best))
-            best = Value(kind, self.builder.select(first.code, value.code, best.code))
+            best = TypedValue(kind, self.builder.select(first.code, value.code, best.code))
         return best

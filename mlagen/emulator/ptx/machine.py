@@ -37,7 +37,7 @@ class GlobalBuffer:
 
 
 @dataclass(frozen=True)
-class Setup:
+class CheckedLaunch:
     """A launch, checked: `parameters` are the bytes of the parameter space, `maps` a row of words
     for each tensor map. `clusters`: numbers of those to run (None: all), at most
     `max_instructions` of each; `threads`: of the host. `apart`: no cluster can learn anything of
@@ -97,7 +97,7 @@ class ClusterState:
 
     cut_after: int | None = None
 
-    def __init__(self, setup: Setup, shared: Shared, number: int) -> None:
+    def __init__(self, setup: CheckedLaunch, shared: Shared, number: int) -> None:
         self.setup, self.shared, self.number = setup, shared, number
         program = setup.program
         ctas = setup.cluster_ctas
@@ -275,7 +275,7 @@ class ClusterState:
 class Shared:
     """Arrays that all clusters of a launch share."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: CheckedLaunch) -> None:
         program = setup.program
         rows = sorted(setup.buffers, key=lambda buffer: buffer.base)
         table = np.zeros((max(len(rows), 1), y.B_SIZE), np.int64)
@@ -307,7 +307,7 @@ class Shared:
             y.C_GRID: self.grid,
         }
 
-    def _shadow(self, setup: Setup, buffer: GlobalBuffer) -> int:
+    def _shadow(self, setup: CheckedLaunch, buffer: GlobalBuffer) -> int:
         """Where the records of a buffer's words begin, in bytes of C_SHADOW: of those that kernels
         may write to, as far as there is room."""
         size = buffer.array.nbytes + 3 & ~3
@@ -324,7 +324,7 @@ class Shared:
         self.grid[agents.GRID_UNFINISHED] = 0
         return True
 
-    def _offer(self, setup: Setup) -> None:
+    def _offer(self, setup: CheckedLaunch) -> None:
         """All clusters of a grid may be taken; of a choice of them none may."""
         self.grid[agents.GRID_PER : agents.GRID_PER + 3] = setup.per
         self.grid[agents.GRID_CLUSTER : agents.GRID_CLUSTER + 3] = setup.cluster
@@ -332,7 +332,7 @@ class Shared:
             self.grid[agents.GRID_END] = math.prod(setup.per)
 
 
-def _order_tables(setup: Setup) -> GridTables | None:
+def _order_tables(setup: CheckedLaunch) -> GridTables | None:
     """What keeps the order between clusters, where they may tell each other something."""
     clusters = math.prod(setup.per)
     if not setup.sanitize or clusters > order.MOST_CLUSTERS:
@@ -340,33 +340,33 @@ def _order_tables(setup: Setup) -> GridTables | None:
     return grid_tables(clusters, _components(setup), others=True)
 
 
-def _own_tables(setup: Setup) -> GridTables:
+def _own_tables(setup: CheckedLaunch) -> GridTables:
     """What keeps the order within a cluster alone."""
     flags = setup.sanitize and communicates(setup.program.entry)
     return grid_tables(int(flags), _components(setup), others=False)
 
 
-def _cells(setup: Setup) -> int:
+def _cells(setup: CheckedLaunch) -> int:
     """Bytes of shared memory of a CTA, to a whole number of KiB."""
     room = setup.program.dynamic + setup.dynamic_shared
     return room + -room % 1024
 
 
-def _room(setup: Setup) -> int:
+def _room(setup: CheckedLaunch) -> int:
     """The same with tensor memory, where there is some."""
     return _cells(setup) + (tensor.BYTES if setup.program.tensor else 0)
 
 
-def _warps(setup: Setup) -> int:
+def _warps(setup: CheckedLaunch) -> int:
     return -(-math.prod(setup.block) // y.LANES)
 
 
-def _kinds(setup: Setup) -> tuple[int, int, int]:
+def _kinds(setup: CheckedLaunch) -> tuple[int, int, int]:
     """See `order.kinds`."""
     own = order.TENSOR_KINDS if setup.program.tensor else order.KINDS
     return order.kinds(setup.cluster_ctas, _warps(setup), own)
 
 
-def _components(setup: Setup) -> int:
+def _components(setup: CheckedLaunch) -> int:
     """Of a vector clock."""
     return order.components(setup.cluster_ctas, _warps(setup), _kinds(setup)[0])

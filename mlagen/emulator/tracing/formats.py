@@ -35,7 +35,7 @@ NAMES = {t.F32: "f32", t.BF16: "bf16", t.F16: "f16", t.E4M3: "e4m3", t.E5M2: "e5
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResultBits:
     """A piece of a result with a value of its own: (register offset, mask) of it and its sources.
 
     A source that the piece does not depend on has mask 0.
@@ -51,10 +51,10 @@ class FloatOperation:
 
     result: int
     sources: tuple[int, int, int]
-    parts: tuple[Part, ...]
+    parts: tuple[ResultBits, ...]
 
 
-_WHOLE = Part((0, _ALL), ((0, _ALL),) * 3)
+_WHOLE = ResultBits((0, _ALL), ((0, _ALL),) * 3)
 
 
 def values(form: int, bits: int) -> tuple[float, ...]:
@@ -85,7 +85,7 @@ def float_operation(ins: Instruction) -> FloatOperation | None:
     sources = [form, form, form]
     if name.startswith("v_ldexp"):
         sources[1] = t.BITS
-    parts = _WHOLE if form == t.F32 else Part((0, _LOW), ((0, _LOW),) * 3)
+    parts = _WHOLE if form == t.F32 else ResultBits((0, _LOW), ((0, _LOW),) * 3)
     return FloatOperation(form, (sources[0], sources[1], sources[2]), (parts,))
 
 
@@ -96,10 +96,10 @@ def _packed(ins: Instruction, form: int) -> FloatOperation:
     for half, select in enumerate((ins.modifier("opsel"), high)):
         bits = [select >> which & 1 for which in range(3)]
         if form == t.F32:
-            parts.append(Part((half, _ALL), tuple((bit, _ALL) for bit in bits)))
+            parts.append(ResultBits((half, _ALL), tuple((bit, _ALL) for bit in bits)))
         else:
             masks = tuple((0, _HIGH if bit else _LOW) for bit in bits)
-            parts.append(Part((0, _HIGH if half else _LOW), masks))
+            parts.append(ResultBits((0, _HIGH if half else _LOW), masks))
     return FloatOperation(form, (form, form, form), tuple(parts))
 
 
@@ -128,24 +128,28 @@ def _conversion(ins: Instruction) -> FloatOperation | None:
         width = 8 if narrow_result else 16
         base = 16 if narrow_result and ins.modifier("opsel") & 8 else 0
         masks = [((1 << width) - 1) << (base + i * width) for i in range(2)]
-        low = Part((0, masks[0]), ((0, _ALL), _NO, scale))
-        return FloatOperation(result, formats, (low, Part((0, masks[1]), (_NO, (0, _ALL), scale))))
+        low = ResultBits((0, masks[0]), ((0, _ALL), _NO, scale))
+        return FloatOperation(
+            result, formats, (low, ResultBits((0, masks[1]), (_NO, (0, _ALL), scale)))
+        )
     whole = _ALL if result == t.F32 else 0xFF if narrow_result else _LOW
     taken = _ALL if source in (t.F32, t.BITS) else _LOW
-    return FloatOperation(result, formats, (Part((0, whole), ((0, taken), _NO, _NO)),))
+    return FloatOperation(result, formats, (ResultBits((0, whole), ((0, taken), _NO, _NO)),))
 
 
-def _widened(ins: Instruction, result: int, kind: str, scale: tuple[int, int]) -> tuple[Part, ...]:
+def _widened(
+    ins: Instruction, result: int, kind: str, scale: tuple[int, int]
+) -> tuple[ResultBits, ...]:
     """From 8-bit floats: one byte, or the two of a half, to one or two values."""
     select = ins.modifier("src0_sel") if ins.encoding.endswith("_SDWA") else 6
     if not kind:
         byte = select if select < 4 else 0
-        return (Part((0, _ALL), ((0, 0xFF << 8 * byte), scale, _NO)),)
+        return (ResultBits((0, _ALL), ((0, 0xFF << 8 * byte), scale, _NO)),)
     upper = select == 5 or bool(ins.modifier("opsel") & 1)
     parts = []
     for i in range(2):
         place = (i, _ALL) if result == t.F32 else (0, _HIGH if i else _LOW)
-        parts.append(Part(place, ((0, 0xFF << (16 * upper + 8 * i)), scale, _NO)))
+        parts.append(ResultBits(place, ((0, 0xFF << (16 * upper + 8 * i)), scale, _NO)))
     return tuple(parts)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from mlagen.binary import Instruction
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.memory import Memory
+from mlagen.emulator.gfx950.memory import BufferArena
 from mlagen.emulator.gfx950.report import register_text, workgroup_of
 from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
@@ -41,7 +41,11 @@ class Describer:
     """Names for the numbers in records."""
 
     def __init__(
-        self, program: TranslatedKernel, memory: Memory, shadow: Shadow, grid: tuple[int, int, int]
+        self,
+        program: TranslatedKernel,
+        memory: BufferArena,
+        shadow: Shadow,
+        grid: tuple[int, int, int],
     ) -> None:
         self.program = program
         self.memory = memory

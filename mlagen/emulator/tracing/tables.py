@@ -11,7 +11,7 @@ from mlagen.binary.operand import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.memory import Memory
+from mlagen.emulator.gfx950.memory import BufferArena
 from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.emulator.tracing.formats import FloatOperation, float_operation, matrix_formats
 from mlagen.targets.gfx950.limits import GFX950
@@ -109,7 +109,7 @@ class Shadow:
     stores: np.ndarray
 
 
-def make_shadow(program: TranslatedKernel, memory: Memory) -> Shadow:
+def make_shadow(program: TranslatedKernel, memory: BufferArena) -> Shadow:
     dwords = memory.arena.size // 4 + 1
     # Pages that nothing stores to stay unallocated.
     marks, stores = (np.zeros(dwords, dtype=np.int64) for _ in range(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Benchmark, Builder, Family, Kind, Workloads
+from mlagen.family import Benchmark, Builder, Family, ProblemKind, Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -31,7 +31,7 @@ class MlaDecode(Family):
 
         return decode_kernel(artifact, launcher, build)
 
-    def kind(self, problem_type: str) -> Kind:
+    def kind(self, problem_type: str) -> ProblemKind:
         """Of `MlaDecodeConfig`, the one problem."""
         from mlagen.families.mla_decode.verification import KIND
 

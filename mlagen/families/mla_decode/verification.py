@@ -35,7 +35,7 @@ from mlagen.families.mla_decode.unit import (
     cannot_put_together,
     unit_of,
 )
-from mlagen.family import Call, Chosen, Covering, Kind, Size, TileWalk, Trial, tile_counts
+from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
@@ -248,7 +248,7 @@ def _merge(
         lse[place + row % heads * work.lse_stride + row // heads] = whole * np.log(2.0)
 
 
-class MlaDecodeKind(Kind):
+class MlaDecodeKind(ProblemKind):
     """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work, and of each
     sequence's new tokens the call has the last `q_lens`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Benchmark, Builder, Family, Kind, Workloads
+from mlagen.family import Benchmark, Builder, Family, ProblemKind, Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -27,7 +27,7 @@ class MlaSparse(Family):
 
         return sparse_kernel(artifact, launcher, build)
 
-    def kind(self, problem_type: str) -> Kind:
+    def kind(self, problem_type: str) -> ProblemKind:
         """Of `MlaSparsePrefillConfig` and of `MlaSparseDecodeConfig`."""
         from mlagen.families.mla_sparse.verification import DECODE, PREFILL
 

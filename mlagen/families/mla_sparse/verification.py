@@ -38,7 +38,7 @@ from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.splits import check_together, groups_of
-from mlagen.family import Call, Chosen, Covering, Kind, Size, TileWalk, Trial, tile_counts
+from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, TileWalk, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst
@@ -299,7 +299,7 @@ def _pool_numbers(prefix: str, pool: Pool, indices: Array, lengths: Array | None
     return paging.numbers(prefix) | {prefix + name: one for name, one in numbers.items()}
 
 
-class _SparseKind(Kind):
+class _SparseKind(ProblemKind):
     """What both kinds make for the cycle model."""
 
     def simulated(

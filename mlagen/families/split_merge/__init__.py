@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Builder, Family, Kind
+from mlagen.family import Builder, Family, ProblemKind
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -28,7 +28,7 @@ class SplitMerge(Family):
 
         return MlaReduceKernel(artifact, launcher)
 
-    def kind(self, problem_type: str) -> Kind:
+    def kind(self, problem_type: str) -> ProblemKind:
         """Of `MlaReduceConfig`, and of `MlaDecodeMergeConfig`."""
         if problem_type == PREFILL:
             from mlagen.families.split_merge import prefill_verification

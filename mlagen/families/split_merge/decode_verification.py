@@ -21,7 +21,7 @@ from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.facts import facts_of
-from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial
+from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst
@@ -189,7 +189,7 @@ def _without_keys(lse: Array) -> Array:
     return np.where(lse.view(np.uint32) == EMPTY_LSE, np.float32(-np.inf), given)
 
 
-class MlaDecodeMergeKind(Kind):
+class MlaDecodeMergeKind(ProblemKind):
     """Inputs from `mla_decode_merge_inputs`."""
 
     sizes = ("partials", "slot_rows")

@@ -17,7 +17,7 @@ from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, launched
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.family import Call, Chosen, Covering, Kind, Size, Trial, tile_counts
+from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst
@@ -87,7 +87,7 @@ class MlaReduceTrial(Trial):
         return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
-class MlaReduceKind(Kind):
+class MlaReduceKind(ProblemKind):
     """Inputs from `mlagen.attention.made_up`: partial results of the plan for some sequences."""
 
     sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")

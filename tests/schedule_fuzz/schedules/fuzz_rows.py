@@ -19,7 +19,7 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import TmaMatrix, pack
 from mlagen.errors import ScheduleError
-from mlagen.family import Family, Kind, Trial, register
+from mlagen.family import Family, ProblemKind, Trial, register
 from mlagen.problem.expected import Expected
 from mlagen.problem.fields import from_fields
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor
@@ -231,7 +231,7 @@ class FoldTrial(Trial):
         return f"row {worst.row}"
 
 
-class FoldKind(Kind):
+class FoldKind(ProblemKind):
     """m rows of k columns."""
 
     sizes = ("m", "k")

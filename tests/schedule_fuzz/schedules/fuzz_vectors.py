@@ -7,7 +7,7 @@ import numpy as np
 
 from mlagen.dsl import Operation, PlainOrder, Signature, record
 from mlagen.dsl.signature import pack
-from mlagen.family import Family, Kind, Trial, register
+from mlagen.family import Family, ProblemKind, Trial, register
 from mlagen.problem.expected import Expected
 from mlagen.problem.fields import from_fields
 
@@ -100,7 +100,7 @@ class VectorTrial(Trial):
         return f"element {worst.depth}"
 
 
-class VectorKind(Kind):
+class VectorKind(ProblemKind):
     """`tiles` of them."""
 
     sizes = ("tiles",)

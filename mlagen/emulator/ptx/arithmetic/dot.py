@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mlagen.emulator.ptx.arithmetic.formats import E4M3, E5M2, F16, F32, Format, format_named
+from mlagen.emulator.ptx.arithmetic.formats import E4M3, E5M2, F16, F32, OperandFormat, format_named
 from mlagen.errors import ConfigError
 
 Words: TypeAlias = NDArray[np.uint32]
@@ -23,7 +23,7 @@ CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SummingRule:
     """How an instruction sums. `window`: bits kept below the greatest exponent. `kept`: bits of the
     result's fraction. `interleaved`: the products are summed in two passes, of elements 0 and 1 of
     each four and then of 2 and 3, and C is added afterwards, as ordinary numbers are; otherwise in
@@ -45,22 +45,22 @@ class Terms:
     nan: NDArray[np.bool_]
 
 
-def rule_of(instruction: str, a: str, c: str) -> Rule:
+def rule_of(instruction: str, a: str, c: str) -> SummingRule:
     """The rule of `wgmma`, `mma` or `tcgen05` for A's format and C's. ConfigError: there is none.
 
     tcgen05's was not measured: it is what two public models of it say, for every format."""
     if c not in ("f32", "f16") or instruction not in ("wgmma", "mma", "tcgen05"):
         raise ConfigError(f"no sum of {instruction} with accumulators of {c} is modelled")
     if instruction == "tcgen05":
-        return Rule(25, 23 if c == "f32" else 10)
+        return SummingRule(25, 23 if c == "f32" else 10)
     kind = format_named(a)
     eight = kind in (E4M3, E5M2)
     if eight and instruction == "wgmma":
-        return Rule(13, 13 if c == "f32" else 10)
-    return Rule(25, 23 if c == "f32" else 10, interleaved=eight)
+        return SummingRule(13, 13 if c == "f32" else 10)
+    return SummingRule(25, 23 if c == "f32" else 10, interleaved=eight)
 
 
-def split(kind: Format, words: Words) -> Terms:
+def split(kind: OperandFormat, words: Words) -> Terms:
     """Words of a format as terms of their own shape."""
     fields = words.astype(np.int64) >> kind.unused
     mantissa = fields & ((1 << kind.mantissa_bits) - 1)
@@ -96,7 +96,7 @@ def products(a: Terms, b: Terms) -> Terms:
 
 
 def dot(
-    rule: Rule, kinds: tuple[str, str, str], a: Words, b: Words, c: Words | None = None
+    rule: SummingRule, kinds: tuple[str, str, str], a: Words, b: Words, c: Words | None = None
 ) -> Words:
     """D = A . B^T + C in words of C's format. `kinds`: the formats of A, B, C. Shapes: a (..., m,
     k), b (..., n, k), c and the result (..., m, n). Without `c` the accumulator is not read."""
@@ -113,7 +113,7 @@ def dot(
     return total if c is None else added(kinds[2], total, c)
 
 
-def as_f16(kind: Format, words: Words) -> Words:
+def as_f16(kind: OperandFormat, words: Words) -> Words:
     """Words of an 8-bit format as words of f16, which holds them all. A denormal e4m3 becomes a
     normal f16: its exponent then counts as it is."""
     terms = split(kind, words)
@@ -137,7 +137,7 @@ def added(kind: str, one: Words, other: Words) -> Words:
     return np.where(np.isnan(total), np.uint32(CANONICAL_NAN[kind]), words).astype(np.uint32)
 
 
-def _pass(rule: Rule, kind: Format, a: Terms, b: Terms, c: Terms | None) -> Words:
+def _pass(rule: SummingRule, kind: OperandFormat, a: Terms, b: Terms, c: Terms | None) -> Words:
     """All products of rows of `a` and `b`, and `c`, in one sum."""
     rows, cols = (..., slice(None), None, slice(None)), (..., None, slice(None), slice(None))
     all_terms = products(_at(a, rows), _at(b, cols))

@@ -10,7 +10,7 @@ import numpy as np
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
-from mlagen.emulator.ptx.host.findings import MAP_RULES, Met, Run, Told, shown
+from mlagen.emulator.ptx.host.findings import MAP_RULES, ExecutedLaunch, Met, Told, shown
 from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
 from mlagen.emulator.ptx.tensor import layout as tensor
@@ -22,7 +22,7 @@ from mlagen.ptx.types import access_bytes
 _SHOWN = 12  # groups of warps that a deadlock spells out
 
 
-def finding_of(run: Run, end: ClusterEnd) -> PtxFinding | None:
+def finding_of(run: ExecutedLaunch, end: ClusterEnd) -> PtxFinding | None:
     """What a cluster's end tells; None where it came to its end. UnsupportedError for what is not
     modelled, and for a limit of instructions."""
     state = end.state
@@ -52,7 +52,7 @@ def finding_of(run: Run, end: ClusterEnd) -> PtxFinding | None:
     return run.finding("not-ended", told, Met(row, warp, end.number))
 
 
-def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
+def _fault(run: ExecutedLaunch, state: ClusterState, warp: int) -> tuple[str, Told]:
     """Kind and words of a fault. UnsupportedError for what is not modelled."""
     row, kind = int(state.context[y.C_FAULT]), int(state.context[y.C_FAULT_KIND])
     a, b = int(state.context[y.C_FAULT_A]), int(state.context[y.C_FAULT_B])
@@ -112,7 +112,7 @@ _FAULTS = {
 }
 
 
-def _deadlock(run: Run, end: ClusterEnd) -> PtxFinding:
+def _deadlock(run: ExecutedLaunch, end: ClusterEnd) -> PtxFinding:
     """Who waits for what, in one finding at the first warp that waits."""
     groups: dict[tuple[int, str], list[str]] = {}
     first: tuple[int, int, int] | None = None
@@ -139,7 +139,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:8]) + more
 
 
-def _waits(run: Run, state: ClusterState) -> Iterator[tuple[int, int, str]]:
+def _waits(run: ExecutedLaunch, state: ClusterState) -> Iterator[tuple[int, int, str]]:
     """(warp, row, what) of each warp and row at which some of its lanes wait."""
     for warp, words in enumerate(state.words(y.C_WARPS, y.W_SIZE)):
         if words[y.W_STATE] == y.ENDED:
@@ -163,14 +163,14 @@ def _waits(run: Run, state: ClusterState) -> Iterator[tuple[int, int, str]]:
             yield warp, row, what if allocates else "something in memory that nobody writes"
 
 
-def _past(run: Run, row: int, wait: int) -> bool:
+def _past(run: ExecutedLaunch, row: int, wait: int) -> bool:
     """Whether lanes that wait go on after the instruction at which they wait: a barrier's do."""
     before = run.instruction(row - 1)
     at_barrier = before is not None and before.name in ("bar", "barrier")
     return wait in (y.WAIT_BARRIER, y.WAIT_CLUSTER) and at_barrier
 
 
-def _what(run: Run, state: ClusterState, wait: int, until: int) -> str:
+def _what(run: ExecutedLaunch, state: ClusterState, wait: int, until: int) -> str:
     kind, number = wait >> 32, wait & 0xFFFFFFFF
     if kind == y.WAIT_MBARRIER:
         words = state.words(y.C_MBARRIERS, agents.MB_SIZE)[number]
@@ -192,7 +192,7 @@ def _what(run: Run, state: ClusterState, wait: int, until: int) -> str:
     return f"lanes {until:#010x} of its warp"
 
 
-def unset_reads(run: Run, counts: np.ndarray) -> Iterator[PtxFinding]:
+def unset_reads(run: ExecutedLaunch, counts: np.ndarray) -> Iterator[PtxFinding]:
     """Instructions that were executed and read parameters of which nobody set a byte. What is read
     through an address in a register counts where the address is taken."""
     program = run.setup.program
@@ -213,7 +213,9 @@ def unset_reads(run: Run, counts: np.ndarray) -> Iterator[PtxFinding]:
                 yield run.finding("unset-argument", told, Met(instruction.index, 0, 0))
 
 
-def _parameters_read(run: Run, instruction: Instruction) -> Iterator[tuple[str, int, int]]:
+def _parameters_read(
+    run: ExecutedLaunch, instruction: Instruction
+) -> Iterator[tuple[str, int, int]]:
     """Parameters that an instruction names: offset and bytes of what it may read of each."""
     declared = {p.name: p.size for p in run.setup.program.entry.parameters}
     for operand in instruction.operands:

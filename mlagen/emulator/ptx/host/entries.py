@@ -31,19 +31,19 @@ def entry_of(module: Module, name: str | None) -> Entry:
 
 
 @dataclass(frozen=True)
-class Machine:
+class PtxMachine:
     """A machine that the emulator is. `only`: names of instructions that others do not have."""
 
     limits: Sm90a | Sm100a
     only: frozenset[str]
 
 
-HOPPER = Machine(SM_90A, frozenset({"wgmma"}))
-BLACKWELL = Machine(SM_100A, frozenset({"tcgen05", "clusterlaunchcontrol"}))
+HOPPER = PtxMachine(SM_90A, frozenset({"wgmma"}))
+BLACKWELL = PtxMachine(SM_100A, frozenset({"tcgen05", "clusterlaunchcontrol"}))
 LIMITED = HOPPER.only | BLACKWELL.only
 
 
-def machine_of(target: str) -> Machine:
+def machine_of(target: str) -> PtxMachine:
     """The machine that runs PTX for a target. UnsupportedError for one that is not modelled.
 
     What is for sm_100 or the family sm_100f runs on sm_100a. sm_103a does not: it has other

@@ -13,8 +13,8 @@ import numpy as np
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
-from mlagen.emulator.ptx.host.memory import Memory
-from mlagen.emulator.ptx.machine import Setup
+from mlagen.emulator.ptx.host.memory import LaunchMemory
+from mlagen.emulator.ptx.machine import CheckedLaunch
 from mlagen.emulator.ptx.order import maps
 from mlagen.emulator.ptx.order import meeting as order
 from mlagen.emulator.ptx.tensor import layout as tensor
@@ -58,11 +58,11 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExecutedLaunch:
     """What the numbers of a run are numbers of."""
 
-    setup: Setup
-    memory: Memory
+    setup: CheckedLaunch
+    memory: LaunchMemory
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -145,7 +145,7 @@ class Run:
 class Raw:
     """A raw row of a run."""
 
-    run: Run
+    run: ExecutedLaunch
     row: list[int]
 
     @property
@@ -181,7 +181,7 @@ class Raw:
         return names[number] if 0 <= number < len(names) else f"register {number}"
 
 
-def described(run: Run, row: list[int]) -> PtxFinding:
+def described(run: ExecutedLaunch, row: list[int]) -> PtxFinding:
     """A raw row in words."""
     kind, tell, severity = KINDS[row[y.F_KIND]]
     raw = Raw(run, row)

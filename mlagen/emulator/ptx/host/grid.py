@@ -18,7 +18,7 @@ import numpy as np
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents.layout import GRID_END, GRID_NEXT
 from mlagen.emulator.ptx.host.meetings import Meetings
-from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
+from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
 from mlagen.emulator.ptx.starting import STARTER
 
 _SLICE = 1 << 19  # instructions between two looks of Python's
@@ -61,7 +61,7 @@ class _Stopped(Exception):
 class Turns:
     """Clusters that one thread runs: those under way, in turns."""
 
-    def __init__(self, setup: Setup, shared: Shared, numbers: Iterator[int]) -> None:
+    def __init__(self, setup: CheckedLaunch, shared: Shared, numbers: Iterator[int]) -> None:
         self._setup, self._shared, self._numbers = setup, shared, numbers
         self._run = STARTER.start()
         self._waiting: deque[ClusterState] = deque()
@@ -180,7 +180,7 @@ def stands_still(state: ClusterState) -> bool:
 
 
 def run_grid(
-    setup: Setup,
+    setup: CheckedLaunch,
     *,
     ended: Ended | None = None,
     looked: Looked | None = None,

@@ -13,7 +13,7 @@ import threading
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
+from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
 from mlagen.emulator.ptx.order import layout as o
 from mlagen.emulator.ptx.order import meeting as m
 
@@ -23,7 +23,7 @@ _BYTES, _COMPONENTS = 15, (1 << o.COMPONENT_BITS) - 1
 class Meetings:
     """The last write and a read of each word of buffers, of clusters that have ended."""
 
-    def __init__(self, setup: Setup, shared: Shared) -> None:
+    def __init__(self, setup: CheckedLaunch, shared: Shared) -> None:
         words = shared.tracked // 4
         self._setup, self._shared = setup, shared
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ _POINTER = 8
 
 
 @dataclass(frozen=True)
-class Memory:
+class LaunchMemory:
     """`buffers`: the caller's, then the module's variables. `given`: which bytes of the parameter
     space some argument sets."""
 
@@ -51,7 +51,7 @@ class Memory:
         return what, f"{what} {sign} {abs(offset):#x} (size {best.array.nbytes:#x})"
 
 
-def build_memory(program: Program, launch: Launch) -> Memory:
+def build_memory(program: Program, launch: Launch) -> LaunchMemory:
     """Lay out buffers, tensor maps and parameters. ConfigError for what cannot be passed."""
     buffers: list[Buffer] = []
     for value in (*(argument.value for argument in launch.arguments), *launch.buffers):
@@ -84,7 +84,7 @@ def build_memory(program: Program, launch: Launch) -> Memory:
         if given[at].any():
             raise ConfigError(f"{what}: bytes {at.start}..{at.stop - 1} are set twice")
         parameters[at], given[at] = np.frombuffer(raw, np.uint8), True
-    return Memory(
+    return LaunchMemory(
         tuple(
             GlobalBuffer(base, b.array.reshape(-1).view(np.uint8), ACCESS[b.access], b.name, b.late)
             for base, b in zip(addresses, every, strict=True)

@@ -15,10 +15,10 @@ from mlagen.emulator.launch import EmulationResult, Launch, Settings
 from mlagen.emulator.ptx.host.checks import check_block, check_memory, grid_and_cluster
 from mlagen.emulator.ptx.host.ending import finding_of, unset_reads
 from mlagen.emulator.ptx.host.entries import entry_of, machine_of
-from mlagen.emulator.ptx.host.findings import Run, described, merge
+from mlagen.emulator.ptx.host.findings import ExecutedLaunch, described, merge
 from mlagen.emulator.ptx.host.grid import run_grid
 from mlagen.emulator.ptx.host.memory import build_memory
-from mlagen.emulator.ptx.machine import Setup
+from mlagen.emulator.ptx.machine import CheckedLaunch
 from mlagen.emulator.ptx.program import translate
 from mlagen.emulator.ptx.starting import STARTER
 from mlagen.errors import ConfigError, UnsupportedError
@@ -48,7 +48,7 @@ def run_entry(
     program = translate(module, entry)
     check_memory(program, launch, cluster, limits)
     memory = build_memory(program, launch)
-    setup = Setup(
+    setup = CheckedLaunch(
         program,
         grid,
         launch.block,
@@ -79,7 +79,7 @@ def run_entry(
     counts = np.zeros(len(program.rows), np.int64)
     for end in ends:
         counts += end.counts
-    run = Run(setup, memory)
+    run = ExecutedLaunch(setup, memory)
     findings = [described(run, row) for row in merge([end.findings for end in ends])]
     if settings.sanitize:
         findings += unset_reads(run, counts)

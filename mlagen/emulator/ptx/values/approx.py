@@ -19,8 +19,8 @@ from mlagen.emulator.ptx.state import place, program_row
 from mlagen.emulator.ptx.values import formats as f
 from mlagen.emulator.ptx.values.half import FORMATS, flush_codes, halves
 from mlagen.emulator.ptx.values.lanes import (
+    LaneOperation,
     Lanes,
-    Operation,
     numbered,
     operation,
     operations,
@@ -131,7 +131,7 @@ def _div(ftz: bool, approximate: bool) -> Build:
     return build
 
 
-def _of_half(function: Callable[[Lanes, Any], Any], form: f.Format, ftz: bool) -> Build:
+def _of_half(function: Callable[[Lanes, Any], Any], form: f.FloatFormat, ftz: bool) -> Build:
     def build(t: Lanes, x: Any) -> Any:
         if ftz:
             x = flush_codes(t, x, form)
@@ -161,8 +161,8 @@ def _flush_f64(t: Lanes, x: Any) -> Any:
     return t.floats(t.select(small, t.and_(bits, 1 << 63), bits))
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
     for ftz in (False, True):
         tail = ".ftz" if ftz else ""
         for name, function in FUNCTIONS.items():

@@ -15,8 +15,8 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.state import place, program_row
 from mlagen.emulator.ptx.values import formats as f
 from mlagen.emulator.ptx.values.lanes import (
+    LaneOperation,
     Lanes,
-    Operation,
     numbered,
     operation,
     operations,
@@ -93,7 +93,7 @@ def _from_f32(ftz: bool) -> Build:
     return lambda t, a: t.wide(t.flush(a) if ftz else a)
 
 
-def _from_half(form: f.Format) -> Build:
+def _from_half(form: f.FloatFormat) -> Build:
     return lambda t, a: t.wide(f.widen(t, a, form))
 
 
@@ -186,14 +186,14 @@ def _pair(code: Build, width: int) -> Build:
     return build
 
 
-def _small_code(form: f.Format, relu: bool) -> Build:
+def _small_code(form: f.FloatFormat, relu: bool) -> Build:
     def build(t: Lanes, x: Any) -> Any:
         return f.narrow(t, _last(t, x, "relu") if relu else x, form, f.RN)
 
     return build
 
 
-def _small_of_halves(source: f.Format, form: f.Format, width: int, relu: bool) -> Build:
+def _small_of_halves(source: f.FloatFormat, form: f.FloatFormat, width: int, relu: bool) -> Build:
     pair = _pair(_small_code(form, relu), width)
 
     def build(t: Lanes, both: Any) -> Any:
@@ -202,7 +202,7 @@ def _small_of_halves(source: f.Format, form: f.Format, width: int, relu: bool) -
     return build
 
 
-def _halves_of_small(form: f.Format, width: int, relu: bool) -> Build:
+def _halves_of_small(form: f.FloatFormat, width: int, relu: bool) -> Build:
     """Two small codes as f16: exact."""
 
     def build(t: Lanes, both: Any) -> Any:
@@ -249,8 +249,8 @@ def _halves_of_scale(t: Lanes, both: Any) -> Any:
     return t.b.or_(t.shl(made[0], 16), made[1])
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
     for source in (32, 64):
         for result in (16, 32, 64):
             kinds = f"b{result} = b{source}"
@@ -270,7 +270,7 @@ def _table() -> dict[str, Operation]:
     return made
 
 
-def _direct(made: dict[str, Operation]) -> None:
+def _direct(made: dict[str, LaneOperation]) -> None:
     kind = real(32)
     made["f32.s32"] = operation("f32 = b32", lambda t, a: t.b.sitofp(a, kind))
     made["f32.u32"] = operation("f32 = b32", lambda t, a: t.b.uitofp(a, kind))
@@ -289,7 +289,7 @@ def _of_64(name: str) -> Build:
     return lambda t, a: t.rounded(name, f.machine_rounding(t, y.P_FLAGS), a)
 
 
-def _stages(made: dict[str, Operation]) -> None:
+def _stages(made: dict[str, LaneOperation]) -> None:
     """ "from" makes the row of f64, which is P_DST2 and P_B; "to" takes it."""
 
     def first(name: str, kind: str, build: Build) -> None:
@@ -319,7 +319,7 @@ def _stages(made: dict[str, Operation]) -> None:
                 second(key, kind, _to_float(name, integral, last))
 
 
-def _packs(made: dict[str, Operation]) -> None:
+def _packs(made: dict[str, LaneOperation]) -> None:
     for relu in (False, True):
         tail = ".relu" if relu else ""
         for rounding in ("rn", "rz"):

@@ -15,7 +15,7 @@ from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.state import place, program_row
 from mlagen.emulator.ptx.values import formats as f
-from mlagen.emulator.ptx.values.lanes import Lanes, Operation, numbered, operation, operations
+from mlagen.emulator.ptx.values.lanes import LaneOperation, Lanes, numbered, operation, operations
 
 Build = Callable[..., Any]
 _COUNTS = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "div": 2, "rcp": 1, "sqrt": 1}
@@ -160,8 +160,8 @@ def _copysign(t: Lanes, a: Any, b: Any) -> Any:
     return t.b.or_(t.and_(a, top), t.and_(b, top - 1))
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
     for ftz in (False, True):
         tail = ".ftz" if ftz else ""
         for name, count in _COUNTS.items():

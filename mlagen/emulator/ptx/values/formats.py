@@ -19,7 +19,7 @@ ROUNDINGS = {"rn": RN, "rz": RZ, "rm": RM, "rp": RP, "rna": RNA}
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """A float: bits of exponent and mantissa, and what its codes say. `largest`: of finite ones.
 
     `infinity` is None where overflow gives the largest number (.satfinite)."""
@@ -41,24 +41,24 @@ class Format:
         """Bits of a code."""
         return 1 + self.exponent + self.mantissa
 
-    def saturated(self) -> Format:
+    def saturated(self) -> FloatFormat:
         """The same with overflow to the largest number."""
-        return Format(self.name, self.exponent, self.mantissa, self.largest, None, self.nan)
+        return FloatFormat(self.name, self.exponent, self.mantissa, self.largest, None, self.nan)
 
 
-F64 = Format("f64", 11, 52, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FFFFFFFFFFFFFFF)
-F32 = Format("f32", 8, 23, 0x7F7FFFFF, 0x7F800000, 0x7FFFFFFF)
-F16 = Format("f16", 5, 10, 0x7BFF, 0x7C00, 0x7FFF)
-BF16 = Format("bf16", 8, 7, 0x7F7F, 0x7F80, 0x7FFF)
-TF32 = Format("tf32", 8, 10, 0x7F7FE000 >> 13, 0x7F800000 >> 13, 0x7FFFFFFF >> 13)
-E4M3 = Format("e4m3", 4, 3, 0x7E, None, 0x7F)
-E5M2 = Format("e5m2", 5, 2, 0x7B, None, 0x7F)
-E2M3 = Format("e2m3", 2, 3, 0x1F, None, 0x1F)
-E3M2 = Format("e3m2", 3, 2, 0x1F, None, 0x1F)
-E2M1 = Format("e2m1", 2, 1, 0x7, None, 0x7)
+F64 = FloatFormat("f64", 11, 52, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FFFFFFFFFFFFFFF)
+F32 = FloatFormat("f32", 8, 23, 0x7F7FFFFF, 0x7F800000, 0x7FFFFFFF)
+F16 = FloatFormat("f16", 5, 10, 0x7BFF, 0x7C00, 0x7FFF)
+BF16 = FloatFormat("bf16", 8, 7, 0x7F7F, 0x7F80, 0x7FFF)
+TF32 = FloatFormat("tf32", 8, 10, 0x7F7FE000 >> 13, 0x7F800000 >> 13, 0x7FFFFFFF >> 13)
+E4M3 = FloatFormat("e4m3", 4, 3, 0x7E, None, 0x7F)
+E5M2 = FloatFormat("e5m2", 5, 2, 0x7B, None, 0x7F)
+E2M3 = FloatFormat("e2m3", 2, 3, 0x1F, None, 0x1F)
+E3M2 = FloatFormat("e3m2", 3, 2, 0x1F, None, 0x1F)
+E2M1 = FloatFormat("e2m1", 2, 1, 0x7, None, 0x7)
 
 
-def narrow(t: Lanes, value: Any, to: Format, rounding: Any = RN) -> Any:
+def narrow(t: Lanes, value: Any, to: FloatFormat, rounding: Any = RN) -> Any:
     """Floats of 32 or 64 bits as codes of a smaller format, in lanes of the source's width.
 
     `rounding`: a number of `ROUNDINGS`, or lanes of such numbers. A NaN becomes the format's,
@@ -118,7 +118,7 @@ def _outwards(t: Lanes, sign: Any, rounding: Any) -> Any:
     return t.b.or_(down, up)
 
 
-def _overflow(t: Lanes, like: Any, sign: Any, to: Format, rounding: Any) -> Any:
+def _overflow(t: Lanes, like: Any, sign: Any, to: FloatFormat, rounding: Any) -> Any:
     if to.infinity is None:
         return t.const(like, to.largest)
     if isinstance(rounding, int):
@@ -128,7 +128,7 @@ def _overflow(t: Lanes, like: Any, sign: Any, to: Format, rounding: Any) -> Any:
     return t.select(outwards, to.infinity, t.const(like, to.largest))
 
 
-def widen(t: Lanes, codes: Any, form: Format) -> Any:
+def widen(t: Lanes, codes: Any, form: FloatFormat) -> Any:
     """Codes in lanes of any width as f32: exact."""
     bits = t.resize(codes, 32)
     if form.exponent == 8:

@@ -14,7 +14,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.state import place, program_row
 from mlagen.emulator.ptx.values import formats as f
 from mlagen.emulator.ptx.values.floats import odd
-from mlagen.emulator.ptx.values.lanes import Lanes, Operation, numbered, operation, operations
+from mlagen.emulator.ptx.values.lanes import LaneOperation, Lanes, numbered, operation, operations
 
 Build = Callable[..., Any]
 FORMATS = {"f16": f.F16, "bf16": f.BF16}
@@ -22,20 +22,20 @@ _OOB = 0xFFFF  # the NaN that .oob takes for a missing operand
 _COUNTS = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
 
 
-def flush_codes(t: Lanes, codes: Any, form: f.Format) -> Any:
+def flush_codes(t: Lanes, codes: Any, form: f.FloatFormat) -> Any:
     """Denormals as zeros of their sign."""
     top = (1 << form.exponent) - 1 << form.mantissa
     small = t.compare("==", t.and_(codes, top), 0)
     return t.select(small, t.and_(codes, 0x8000), codes)
 
 
-def is_nan(t: Lanes, codes: Any, form: f.Format) -> Any:
+def is_nan(t: Lanes, codes: Any, form: f.FloatFormat) -> Any:
     """Whether a code is a NaN."""
     assert form.infinity is not None
     return t.compare(">", t.and_(codes, 0x7FFF), form.infinity)
 
 
-def _arithmetic(name: str, form: f.Format, ftz: bool, last: str) -> Build:
+def _arithmetic(name: str, form: f.FloatFormat, ftz: bool, last: str) -> Build:
     def build(t: Lanes, *x: Any) -> Any:
         if ftz:
             x = tuple(flush_codes(t, one, form) for one in x)
@@ -52,7 +52,7 @@ def _arithmetic(name: str, form: f.Format, ftz: bool, last: str) -> Build:
     return build
 
 
-def _last(t: Lanes, made: Any, form: f.Format, last: str) -> Any:
+def _last(t: Lanes, made: Any, form: f.FloatFormat, last: str) -> Any:
     """.sat: to 0 … 1; .relu: to 0 and more. A NaN: +0, or stays."""
     if last == "sat":
         one = form.bias << form.mantissa
@@ -63,7 +63,7 @@ def _last(t: Lanes, made: Any, form: f.Format, last: str) -> Any:
     return made
 
 
-def _saturated(name: str, form: f.Format, ftz: bool) -> Build:
+def _saturated(name: str, form: f.FloatFormat, ftz: bool) -> Build:
     inner = _arithmetic(name, form, ftz, "")
 
     def build(t: Lanes, *x: Any) -> Any:
@@ -79,7 +79,7 @@ def _key(t: Lanes, codes: Any) -> Any:
     return t.b.xor(codes, t.and_(t.ashr(codes, 15), 0x7FFF))
 
 
-def _extremum(form: f.Format, larger: bool, ftz: bool, nan: bool, xorsign: bool) -> Build:
+def _extremum(form: f.FloatFormat, larger: bool, ftz: bool, nan: bool, xorsign: bool) -> Build:
     def pick(t: Lanes, a: Any, b: Any) -> Any:
         first = t.compare(">" if larger else "<", _key(t, a), _key(t, b), True)
         best = t.b.select(first, a, b)
@@ -105,7 +105,7 @@ def _extremum(form: f.Format, larger: bool, ftz: bool, nan: bool, xorsign: bool)
     return build
 
 
-def _sign(name: str, form: f.Format, ftz: bool) -> Build:
+def _sign(name: str, form: f.FloatFormat, ftz: bool) -> Build:
     def build(t: Lanes, x: Any) -> Any:
         if ftz:
             x = flush_codes(t, x, form)
@@ -119,8 +119,8 @@ def halves(build: Build) -> Build:
     return lambda t, *x: t.bits(build(t, *(t.bits(one, 16) for one in x)), 32)
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
 
     def put(name: str, count: int, build: Build) -> None:
         made[name] = operation("b16 = " + "b16 " * count, build)

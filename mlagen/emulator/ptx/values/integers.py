@@ -13,7 +13,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.state import place, program_row
-from mlagen.emulator.ptx.values.lanes import Lanes, Operation, numbered, operation, operations
+from mlagen.emulator.ptx.values.lanes import LaneOperation, Lanes, numbered, operation, operations
 
 Build = Callable[..., Any]
 _SIGNS = ("u", "s")
@@ -314,8 +314,8 @@ def _lop3(t: Lanes, a: Any, b: Any, c: Any) -> Any:
     return found
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
 
     def put(name: str, kinds: str, build: Build) -> None:
         made[name] = operation(kinds, build)

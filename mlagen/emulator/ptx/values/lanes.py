@@ -1,8 +1,9 @@
 """Operations on rows of 32 lanes as LLVM vectors.
 
-An `Operation` names the kinds of its sources and results and builds code for a few lanes at a time.
-`operations` makes of a table of them one word of the engine's language: it reads the places of the
-operands from a program row, runs the operation of that number, and keeps the lanes outside a mask.
+A `LaneOperation` names the kinds of its sources and results and builds code for a few lanes at a
+time. `operations` makes of a table of them one word of the engine's language: it reads the
+places of the operands from a program row, runs the operation of that number, and keeps the lanes
+outside a mask.
 
 Kinds: "b16", "b32", "b64" are vectors of integers (16 bits lie in a row of 32, upper bits zero),
 "f32" and "f64" the same rows as floats, "pred" is a vector of single bits.
@@ -45,7 +46,7 @@ def real(bits: int, count: int = WIDTH) -> Any:
 
 
 @dataclass(frozen=True)
-class Operation:
+class LaneOperation:
     """`build(lanes, *sources)` gives the result, or a tuple of them. The sources are P_A, … and the
     results P_DST, P_DST2, P_AUX, …, both from the one that `source` and `result` say."""
 
@@ -58,10 +59,10 @@ class Operation:
 
 def operation(
     kinds: str, build: Callable[..., Any], *, source: int = 0, result: int = 0
-) -> Operation:
+) -> LaneOperation:
     """An operation from its kinds: "b32 = b32 b32"."""
     results, _, sources = kinds.partition("=")
-    return Operation(tuple(results.split()), tuple(sources.split()), build, source, result)
+    return LaneOperation(tuple(results.split()), tuple(sources.split()), build, source, result)
 
 
 class Lanes:
@@ -296,7 +297,7 @@ def each_chunk(builder: Any) -> Any:
     return cgutils.for_range(builder, ir.Constant(_I64, y.LANES // WIDTH))
 
 
-def _emit(builder: Any, one: Operation, args: Sequence[Any]) -> None:
+def _emit(builder: Any, one: LaneOperation, args: Sequence[Any]) -> None:
     p, registers, constants, mask = args
     t = Lanes(builder, p)
     asked = _SOURCES[one.source :][: len(one.sources)]
@@ -344,14 +345,14 @@ def switch(builder: Any, number: Any, cases: Sequence[Callable[[], None]]) -> No
     builder.position_at_end(done)
 
 
-def operations(table: Mapping[str, Operation]) -> Any:
+def operations(table: Mapping[str, LaneOperation]) -> Any:
     """f(number, p, registers, constants, mask): the operation of that number in the table."""
 
     def typing(
         context: Any, number: Any, p: Any, registers: Any, constants: Any, mask: Any
     ) -> tuple[Any, Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def case(one: Operation) -> Callable[[], None]:
+            def case(one: LaneOperation) -> Callable[[], None]:
                 return lambda: _emit(builder, one, args[1:])
 
             switch(builder, args[0], [case(one) for one in table.values()])

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlagen.emulator.ptx.arithmetic.approx import LARGE, LEAST, TURN
 from mlagen.emulator.ptx.values import formats as f
-from mlagen.emulator.ptx.values.lanes import Lanes, Operation, operation, real
+from mlagen.emulator.ptx.values.lanes import LaneOperation, Lanes, operation, real
 from mlagen.emulator.ptx.values.multifunction import unit
 
 Function = Callable[[Lanes, Any], Any]
@@ -127,14 +127,14 @@ def _divided(ftz: bool, full: bool) -> Callable[..., Any]:
     return build
 
 
-def _narrow(function: Function) -> Operation:
+def _narrow(function: Function) -> LaneOperation:
     def build(t: Lanes, x: Any) -> Any:
         return t.resize(function(t, t.resize(x, 32)), 16)
 
     return operation("b16 = b16", build)
 
 
-def _halves(function: Function) -> Operation:
+def _halves(function: Function) -> LaneOperation:
     def build(t: Lanes, x: Any) -> Any:
         low, high = function(t, t.and_(x, 0xFFFF)), function(t, t.lshr(x, 16))
         return t.b.or_(low, t.shl(high, 16))
@@ -142,7 +142,7 @@ def _halves(function: Function) -> Operation:
     return operation("b32 = b32", build)
 
 
-def measured() -> dict[str, Operation]:
+def measured() -> dict[str, LaneOperation]:
     """By opcode without `.approx`, all that there is a model of."""
     found: dict[str, Function] = {
         "rcp.ftz.f32": _alone("rcp"),

@@ -9,7 +9,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.state import give_way, place, program_row
-from mlagen.emulator.ptx.values.lanes import Lanes, Operation, numbered, operation, operations
+from mlagen.emulator.ptx.values.lanes import LaneOperation, Lanes, numbered, operation, operations
 
 # P_OP; numbers from COPY on are those of MOVES. P_IMM of CLOCK: how far to the right it is shifted;
 # P_TYPE: the bits of its destination.
@@ -81,8 +81,8 @@ def _add_offset(t: Lanes, a: Any) -> Any:
     return t.b.add(a, t.word(y.P_IMM, a.type))
 
 
-def _table() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _table() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
     for width in (16, 32, 64):
         for count in (1, 2, 4):
             k = f"b{width} " * count

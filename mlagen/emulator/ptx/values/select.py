@@ -12,8 +12,8 @@ from mlagen.emulator.ptx.state import cta_of, place, program_row
 from mlagen.emulator.ptx.values import formats as f
 from mlagen.emulator.ptx.values.half import flush_codes
 from mlagen.emulator.ptx.values.lanes import (
+    LaneOperation,
     Lanes,
-    Operation,
     Relation,
     numbered,
     operation,
@@ -51,7 +51,7 @@ def _flushed(t: Lanes, a: Any, b: Any) -> tuple[Any, ...]:
     return _floats(t, t.flush(a), t.flush(b))
 
 
-def _halves(form: f.Format, ftz: bool, upper: bool | None) -> Relation:
+def _halves(form: f.FloatFormat, ftz: bool, upper: bool | None) -> Relation:
     def build(t: Lanes, *x: Any) -> tuple[Any, ...]:
         if upper is not None:
             x = tuple(t.resize(t.lshr(one, 16) if upper else one, 16) for one in x)
@@ -108,8 +108,8 @@ def _relations() -> dict[str, tuple[str, Relation]]:
     return made
 
 
-def _choices() -> dict[str, Operation]:
-    made: dict[str, Operation] = {}
+def _choices() -> dict[str, LaneOperation]:
+    made: dict[str, LaneOperation] = {}
     for width in (16, 32, 64):
         k = f"b{width}"
         made[f"selp{width}"] = operation(

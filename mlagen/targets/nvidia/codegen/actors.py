@@ -21,7 +21,7 @@ TMEM_SPACE = 1 << 32  # columns of TMEM stand for bytes beyond those of SMEM
 @dataclass(frozen=True, slots=True)
 class RoleEvent:
     """An operation of one role at its place in a run, or a group wait where `op` is None.
-    `tile`: its place in the block (`ItemSequence`)."""
+    `tile`: its place in the block (`ItemRun`)."""
 
     op: Operation | None
     tile: int

@@ -34,7 +34,7 @@ from mlagen.targets.nvidia.codegen.derived import (
 from mlagen.targets.nvidia.codegen.extents import other_boxes
 from mlagen.targets.nvidia.codegen.runs import (
     AROUND,
-    ItemSequence,
+    ItemRun,
     Loop,
     common,
     offset,
@@ -444,7 +444,7 @@ class _Groups:
     """Matrix groups of one role on its way through a run: issued, done, and who needs which."""
 
     schedule: PipelineSchedule
-    line: ItemSequence
+    line: ItemRun
     issued: int = 0
     done: int = 0
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
@@ -542,7 +542,7 @@ def _follow(
     """Follows a run over items of `counts` tiles; whether groups are in flight at an item's end."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
     free = _free(schedule, loop)
-    state = _Groups(schedule, ItemSequence(counts, loop.edge.step))
+    state = _Groups(schedule, ItemRun(counts, loop.edge.step))
     passes: list[tuple[str, int]] = []  # section, groups issued by its end
     flying = False
 

@@ -24,7 +24,7 @@ from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
 from mlagen.targets.nvidia.codegen.names import COMING, ITEMS, TILES
 from mlagen.targets.nvidia.codegen.proof import Way
-from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop, offset
+from mlagen.targets.nvidia.codegen.runs import ItemRun, Loop, offset
 from mlagen.targets.nvidia.codegen.touches import Refused, Touches
 from mlagen.targets.nvidia.codegen.tracks import events_of
 from mlagen.targets.nvidia.codegen.words import orders_of
@@ -122,7 +122,7 @@ class _Flow:
         """Follows a run of more than `tiles` tiles, in which every slot has both phases again."""
         tiles += 2 * max((p.depth for p in self.schedule.smem.pipelines.values()), default=1)
         loops = [role.loop for role in self.roles.values()]
-        line = ItemSequence((tiles,), max(loop.edge.step for loop in loops))
+        line = ItemRun((tiles,), max(loop.edge.step for loop in loops))
         for role in self.roles.values():
             events = events_of(role.loop, line)
             self._follow(role, Way(line, tuple((role.name, event) for event in events)))
@@ -195,7 +195,7 @@ class _Flow:
         self,
         printed: Printed,
         event: RoleEvent,
-        line: ItemSequence,
+        line: ItemRun,
         sought: int,
         values: dict[str, int],
     ) -> str:
@@ -219,7 +219,7 @@ class _Flow:
         role: _Role,
         printed: Printed,
         event: RoleEvent,
-        line: ItemSequence,
+        line: ItemRun,
         values: dict[str, int],
     ) -> None:
         """The slot and the phase that an operation is printed with are those of its tile."""
@@ -268,7 +268,7 @@ class _Flow:
             yield self._done(role, op, event.tile, item, first=first)
 
     def _plain(
-        self, line: ItemSequence, roles: dict[str, _Role], plain: PipelineOrder
+        self, line: ItemRun, roles: dict[str, _Role], plain: PipelineOrder
     ) -> Iterator[Done]:
         """What the plain loop does."""
 
@@ -312,7 +312,7 @@ class _Flow:
 
     # ---- messages ----------------------------------------------------------------------------
 
-    def _told(self, found: Difference, line: ItemSequence) -> _Found:
+    def _told(self, found: Difference, line: ItemRun) -> _Found:
         done, file = found.done, self.schedule.file
         start = f"{file}:{done.line} {done.text}"
         of = self._tile(done, line)
@@ -328,7 +328,7 @@ class _Flow:
             f"{self._writer(found.wanted, line)}. {end}"
         )
 
-    def _tile(self, done: Done, line: ItemSequence) -> str:
+    def _tile(self, done: Done, line: ItemRun) -> str:
         if done.tile is None:
             return ""
         if len(line.counts) == 1:
@@ -338,7 +338,7 @@ class _Flow:
             return f" for place {done.tile}"
         return f" for tile {done.tile - line.starts[item]} of item {item}"
 
-    def _writer(self, done: Done | None, line: ItemSequence) -> str:
+    def _writer(self, done: Done | None, line: ItemRun) -> str:
         if done is None:
             return "nobody: nothing was written there"
         return f"{done.text} (:{done.line}){self._tile(done, line)}"

@@ -37,7 +37,7 @@ from mlagen.targets.nvidia.codegen.actors import RoleEvent
 from mlagen.targets.nvidia.codegen.loads import PrintedLoads
 from mlagen.targets.nvidia.codegen.proof_run import ProofRun
 from mlagen.targets.nvidia.codegen.proof_state import NO_LOADS
-from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop, apart_runs, item_runs
+from mlagen.targets.nvidia.codegen.runs import ItemRun, Loop, apart_runs, item_runs
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 
@@ -47,7 +47,7 @@ class Way:
     """A run as it was proved: the operations of all roles in one possible order. Every other
     possible order has the same effect on SMEM."""
 
-    line: ItemSequence
+    line: ItemRun
     steps: tuple[tuple[str, RoleEvent], ...]  # role, what it does
 
     def of(self, role: str) -> list[RoleEvent]:
@@ -73,7 +73,7 @@ class Prover:
 
     def __init__(self, schedule: PipelineSchedule) -> None:
         self.schedule, self.tracks = schedule, Tracks(schedule)
-        self._lines: dict[tuple[tuple[int, ...], int], ItemSequence] = {}
+        self._lines: dict[tuple[tuple[int, ...], int], ItemRun] = {}
 
     def prove(
         self, loops: Sequence[Loop], *, quick: bool = False, loads: PrintedLoads = NO_LOADS
@@ -87,7 +87,7 @@ class Prover:
         ways: list[Way] = []
         for counts in runs:
             step = max(loop.edge.step for loop in loops)
-            line = self._lines.setdefault((counts, step), ItemSequence(counts, step))
+            line = self._lines.setdefault((counts, step), ItemRun(counts, step))
             run = ProofRun(self.tracks, loops, line, loads)
             run.run()
             ways.append(Way(line, tuple(run.steps)))

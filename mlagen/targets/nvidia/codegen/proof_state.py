@@ -8,7 +8,7 @@ from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.actors import Aside, RoleEvent, Slot, Touched, Warp, stand_ins
 from mlagen.targets.nvidia.codegen.clocks import BarrierClock, Clock
 from mlagen.targets.nvidia.codegen.loads import PrintedLoads
-from mlagen.targets.nvidia.codegen.runs import ItemSequence, Loop
+from mlagen.targets.nvidia.codegen.runs import ItemRun, Loop
 from mlagen.targets.nvidia.codegen.tracks import Tracks
 from mlagen.targets.nvidia.dsl.smem import Pipeline
 
@@ -20,11 +20,7 @@ class RunState:
     that an actor reaches."""
 
     def __init__(
-        self,
-        tracks: Tracks,
-        loops: Sequence[Loop],
-        line: ItemSequence,
-        loads: PrintedLoads = NO_LOADS,
+        self, tracks: Tracks, loops: Sequence[Loop], line: ItemRun, loads: PrintedLoads = NO_LOADS
     ) -> None:
         self.schedule, self.line, self.loads = tracks.schedule, line, loads
         self.touched, self.regions = tracks.touched, tracks.regions

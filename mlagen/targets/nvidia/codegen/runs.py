@@ -50,7 +50,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class ItemSequence:
+class ItemRun:
     """Items of `counts` tiles that a block does one after another, `step` tiles a pass."""
 
     counts: tuple[int, ...]
@@ -175,7 +175,7 @@ def offset(operation: Operation) -> int:
 
 def walk(loop: Loop, counts: Sequence[int]) -> Iterator[Pass]:
     """What a role does over items of `counts` tiles; one item, unless blocks are persistent."""
-    line = ItemSequence(tuple(counts), loop.edge.step)
+    line = ItemRun(tuple(counts), loop.edge.step)
     yield Pass("start", 0, tuple((op, 0) for op in loop.prologue))
     if loop.persistent == "ahead":
         yield from _items(loop, line)
@@ -192,7 +192,7 @@ def walk(loop: Loop, counts: Sequence[int]) -> Iterator[Pass]:
         yield Pass("leave", len(counts) - 1, tuple((op, 0) for op in loop.leaving))
 
 
-def _items(loop: Loop, line: ItemSequence) -> Iterator[Pass]:
+def _items(loop: Loop, line: ItemRun) -> Iterator[Pass]:
     for item, (start, n) in enumerate(zip(line.starts, line.counts, strict=True)):
         if item == 0 or not line.counts[item - 1]:
             steps = fetch_pass(loop, n)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mlagen.dsl import Operation
 from mlagen.targets.nvidia.codegen.actors import TMEM_SPACE, RoleEvent, Touched
 from mlagen.targets.nvidia.codegen.clocks import Region
-from mlagen.targets.nvidia.codegen.runs import AROUND, ItemSequence, Loop, walk
+from mlagen.targets.nvidia.codegen.runs import AROUND, ItemRun, Loop, walk
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.dsl.smem import Exchange, Pipeline, Scratch
 
@@ -22,7 +22,7 @@ class Track:
 
 
 def fills_of(
-    line: ItemSequence, pipeline: Pipeline, tile: int, item: int
+    line: ItemRun, pipeline: Pipeline, tile: int, item: int
 ) -> tuple[tuple[str, int], int]:
     """The slot of a tile, or of what is resident, and how often it is full with it."""
     if pipeline.resident:
@@ -44,9 +44,9 @@ class Tracks:
         self.regions = [_regions(schedule) for _ in range(schedule.blocks)]
         # By the operation's id; it holds the operation.
         self.touched: list[dict[int, Touched]] = [{} for _ in self.regions]
-        self._known: dict[int, tuple[Loop, dict[ItemSequence, Track]]] = {}  # by the loop's id
+        self._known: dict[int, tuple[Loop, dict[ItemRun, Track]]] = {}  # by the loop's id
 
-    def of(self, loop: Loop, line: ItemSequence) -> Track:
+    def of(self, loop: Loop, line: ItemRun) -> Track:
         """What a warp of the role does over the items of the line."""
         _, known = self._known.setdefault(id(loop), (loop, {}))
         if line not in known:
@@ -69,13 +69,13 @@ class Tracks:
             },
         )
 
-    def _track(self, line: ItemSequence, events: list[RoleEvent]) -> Track:
+    def _track(self, line: ItemRun, events: list[RoleEvent]) -> Track:
         touched = self.touched[0]
         waits = [(event, touched[id(event.op)].pipeline) for event in events if event.waits]
         return Track(events, [fills_of(line, h, e.tile, e.item) for e, h in waits if h is not None])
 
 
-def events_of(loop: Loop, line: ItemSequence) -> Iterator[RoleEvent]:
+def events_of(loop: Loop, line: ItemRun) -> Iterator[RoleEvent]:
     """What a warp of the role does over the items of the line, in order."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
     for one in walk(loop, line.counts):

@@ -97,7 +97,7 @@ def words(i: Instruction, own: Collection[str], orders: Collection[str]) -> Word
 
 
 @dataclass(frozen=True)
-class Place:
+class AddressWords:
     """The words of a row that say an address: P_A, P_TYPE, P_TYPE2, P_IMM."""
 
     a: int
@@ -106,14 +106,14 @@ class Place:
     offset: int
 
 
-def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Place:
+def address(t: Translator, i: Instruction, operand: Operand, space: int) -> AddressWords:
     """Where an instruction finds the address `[register+offset]`, `[variable+offset]`, `[number]`
     in a state space. A generic access by a variable's name is one in its own space."""
     if not isinstance(operand, Memory) or operand.coordinates:
         raise not_modelled(i, "its operand is no address of one lane")
     base, offset = operand.base, operand.offset
     if not base:
-        return Place(t.constant(offset & (1 << 64) - 1, 64), space, 64, 0)
+        return AddressWords(t.constant(offset & (1 << 64) - 1, 64), space, 64, 0)
     if abs(offset) >= _FURTHEST:
         raise not_modelled(i, f"an offset of {offset}: it has 32 bits")
     if base in t.symbols:
@@ -124,13 +124,13 @@ def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Plac
             raise not_modelled(i, f"{base} lies in .{t.symbols[base][0]}")
         if space == z.GENERIC:
             space = own
-        return Place(t.symbol(base, 64, offset), space, 64, 0)
+        return AddressWords(t.symbol(base, 64, offset), space, 64, 0)
     if base not in t.places:
         raise not_modelled(i, f"{base} is neither a register nor a variable of the kernel")
     bits = t.width(base)
     if bits not in (32, 64):
         raise not_modelled(i, f"{base} is no register of 32 or 64 bits")
-    return Place(t.places[base], space, bits, offset)
+    return AddressWords(t.places[base], space, bits, offset)
 
 
 def register_bits(t: Translator, i: Instruction, name: str, needed: int) -> int:
