@@ -3,8 +3,7 @@ warpgroups share its tiles and its output.
 
 A pass has two tiles of 64 keys. The left math warpgroup computes the scores of even tiles and
 output columns 0..255, the right one those of odd tiles and columns 256..511. They share one running
-maximum, exchange their P through SMEM, and the one that used a tile's columns last fetches the next
-tile into them.
+maximum and exchange their P through SMEM.
 
 | left, tiles i and i + 1                        | right, tiles i + 1 and i                        |
 |------------------------------------------------|-------------------------------------------------|
@@ -15,25 +14,10 @@ tile into them.
 | fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
-The left one's second product comes after both of the right one's, whose tiles are then fetched
-earlier. How rows come is the part `rows` of the operations:
-
-* Pages of bf16 are fetched as above, with no other role. Those of an e4m3 cache come the same way
-  into half of the SMEM of their tiles, and a feeder, one or two more warpgroups, converts them to
-  bf16 in place, in the order in which slots become free; for rope-aware rows it loads the scales.
-* Listed rows are the feeder's, and the math warpgroups give their places back. What a list does not
-  name arrives as zeros, and its scores become -inf. Rows of bf16 come by cp.async. Quantised ones
-  come to registers, in pieces of 128 columns, and are stored as bf16 where there is place. Two
-  blocks of a query may be a CTA cluster: the feeder of each has half of the rows, a whole tile of
-  them at a time, and stores them in both blocks.
-
-With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
-past an item's last one belongs to the next item, whose Q is loaded when both warpgroups have their
-last scores; `each_item`, passes and epilogue run once an item.
-
-Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived;
-no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile is overwritten too
-early is proved.
+How rows come is the part `rows` of the operations. Pages of bf16 are fetched as above, with no
+other role. Pages of e4m3 come the same way into half of the SMEM of their tiles, and a feeder
+converts them in place. Listed rows are the feeder's, and the math warpgroups give their places
+back. What a tile past a work item's last one needs belongs to the next item.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
@@ -54,9 +38,8 @@ def seesaw(k, s, choose, operations):
     # SMEM, 227 KiB: tiles of 64 rows x 64 columns of bf16 in the 128-byte swizzle, one of Q and two
     # of the cache for each 64 columns; then mbarriers, and what the roles exchange: P 8 KiB each
     # way, that of the right one over Q's last columns, M and l 256 bytes each way.
-    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
-        for n in range(k.d_qk // 64):
-            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
+    s.smem.tile_row("Q", k.d_qk // 64, "q", rows=64)
+    s.smem.tile_row("K", k.d_qk // 64, "cache", rows=64, slots=2)
 
     # A thread's operands and accumulators; row state and addresses, 30 or so, come besides.
     s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v")
@@ -66,12 +49,13 @@ def seesaw(k, s, choose, operations):
     d = operations(k, s, left, right, feeder, knobs)
     rows = d.rows
 
-    for role in (left, right):
+    for role in s.roles:
         with prologue(role):
             d.setup(role)
         with each_item(role):
             d.begin(role)
-            d.clear()
+            if role is not feeder:
+                d.clear()
 
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
@@ -97,10 +81,6 @@ def seesaw(k, s, choose, operations):
         d.qk(i + 2, d.right, first=False)
         rows.prefetch(d.left, i + 2)
         rows.prefetch(d.left, i + 3)
-    with epilogue(left):
-        d.output.store_sum(left)
-        d.output.finish(left)
-        d.output.sync_sums(left)
 
     for i in tiles(right, step=2):
         d.next_item(i + 2, right)
@@ -123,17 +103,15 @@ def seesaw(k, s, choose, operations):
         d.qk(i + 3, d.left, first=False)
         rows.prefetch(d.right, i + 3)
         rows.prefetch(d.right, i + 2)
-    with epilogue(right):
-        d.output.store_sum(right)
-        d.output.finish(right)
-        d.output.sync_sums(right)
+
+    for role in (left, right):
+        with epilogue(role):
+            d.output.store_sum(role)
+            d.output.finish(role)
+            d.output.sync_sums(role)
 
     if not feeder:
         return
-    with prologue(feeder):
-        d.setup(feeder)
-    with each_item(feeder):
-        d.begin(feeder)
     if rows.does == "convert":
         for i in tiles(feeder, step=2):
             rows.convert(d.left, i)

@@ -26,9 +26,8 @@ def seesaw_qkv_fp8(k, s):
     feeder = s.role("feeder", warpgroups=1, registers=32, single=True)
 
     # SMEM: tiles of 64 rows x 128 columns, the last ones half full. P: 64 rows x 64 bytes.
-    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 4)):
-        for n in range(-(-k.d_qk // 128)):
-            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
+    s.smem.tile_row("Q", -(-k.d_qk // 128), "q", rows=64)
+    s.smem.tile_row("K", -(-k.d_qk // 128), "cache", rows=64, slots=4)
     for role in (left, right):
         s.smem.tile(f"P {role.name}", "p", rows=32, row_bytes=128, slots=1)
 

@@ -38,11 +38,8 @@ def swap_ab_gathered(k, s, decode, grained=False):
     # SMEM, half of an SM's: a tile of 64 keys in groups, Q, P, and what warps exchange.
     groups = range(2 if stored else 4)
     columns = k.d_qk // 64
-    for tensor, name, count, rows in (
-        ("cache", "K", columns * len(groups), 64 // len(groups)), ("q", "Q", columns, heads)
-    ):  # fmt: skip
-        for n in range(count):
-            s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
+    s.smem.tile_row("K", columns * len(groups), "cache", rows=64 // len(groups))
+    s.smem.tile_row("Q", columns, "q", rows=heads)
     s.smem.room("P", 128 * heads, align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 

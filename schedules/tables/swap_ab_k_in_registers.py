@@ -46,10 +46,8 @@ def swap_ab_k_in_registers(k, s, decode, sums=False):
     heads = query_rows(k, stored)
 
     # SMEM, less than half of an SM's: values of 64 keys, Q, P, and what warps exchange.
-    for n in range(k.d_v // 64):
-        s.smem.tile(f"V{n}", "cache", rows=64, row_bytes=128, slots=1)
-    for n in range(k.d_qk // 64):
-        s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
+    s.smem.tile_row("V", k.d_v // 64, "cache", rows=64)
+    s.smem.tile_row("Q", k.d_qk // 64, "q", rows=heads)
     ways = ("either", "bulk", "loads") if decode else ("loads", "bulk")
     rows_by = s.choice("rows_by", *(ways if sums else ("loads",)), comment="what fetches rows")
     s.smem.room("P", 128 * heads * (stored.blocks if sums else 1), align=8 * 128)

@@ -40,9 +40,9 @@ def test_a_schedule_file_shows_layout_and_registers(name):
 
 
 def test_what_a_loop_shows_has_no_condition():
-    """Between a tile loop and the epilogue no line asks about the problem."""
+    """In a tile loop no line asks about the problem."""
     for name in names():
         function = load(name)
         text = table_of(function.build(function.problem_type.example(), {}))
-        for loop in re.findall(r"    for i in tiles\(.*?(?=\n    with |\Z)", text, re.DOTALL):
+        for loop in re.findall(r"    for i in tiles\(.*?(?=\n    \S|\Z)", text, re.DOTALL):
             assert not re.search(r"\bif\b|\bk\.", loop), (name, loop)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.problem import item_rows
+from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy, check_ahead
 from mlagen.attention.latent.sm_90a.registers import SEEN_FROM
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_rows
@@ -21,7 +21,7 @@ from mlagen.dsl.builder import Mover
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_decode.problem import ITEM_BYTES
 from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, refuse_chunks, signature
-from mlagen.targets.nvidia.dsl import Pipeline, TmaTile, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSchedule, TmaTile, WarpRole
 
 ITEM = (
     ("query_row", ".b32", "first query row of this block"),
@@ -37,16 +37,24 @@ ITEM = (
 
 
 class Paged:
-    """Rows of a work item's sequence, in the pages that its table names. `ahead`: which tile after
-    the one that is fetched is prefetched to L2; 0: none is."""
+    """Rows of a work item's sequence, in the pages that its table names."""
 
-    def __init__(self, kernel: Kernel, producer: WarpRole, ahead: int) -> None:
+    @staticmethod
+    def role(k: LatentProblem, s: PipelineSchedule) -> WarpRole:
+        """One thread that fetches pages by TMA, or four warps where a page is one row."""
+        single = k.page_size > 1
+        return s.role("producer", warps=1 if single else 4, single=single)
+
+    def __init__(self, kernel: Kernel, producer: WarpRole) -> None:
         """Declares the kernel's signature, and what its setup finds. Raises UnsupportedError for
         chunks."""
         k, s = kernel.k, kernel.s
         refuse_chunks(k)
         check_rows(kernel.rows, item_rows(k))
-        self.kernel, self.producer, self.ahead = kernel, producer, ahead
+        self.kernel, self.producer = kernel, producer
+        s.choice("persistent", 0, comment="a block takes one work item")
+        ways = (0, 1, 2) if k.page_size > 1 else (0,)
+        self.ahead = s.choice("ahead", *ways, comment="tile after the fetched one that L2 fetches")
         self.paged = paged = PagedCopy.of(k)
         self.producer_threads = paged.producer_threads
         if producer.threads != (paged.producer_threads or 1):
@@ -54,7 +62,7 @@ class Paged:
                 f"role {producer.name!r} has {producer.threads} threads",
                 hint="one thread fetches pages by TMA, a warpgroup fetches single rows",
             )
-        check_ahead(paged, ahead)
+        check_ahead(paged, self.ahead)
         slanted = k.causal and k.q_len > 1  # rows of a block see different keys: of several tokens
         kernel.context |= {
             "paged": paged, "slanted": slanted, "persistent": False, "item_bytes": ITEM_BYTES,

@@ -198,6 +198,16 @@ class Smem:
         self.tiles[name] = tile
         return tile
 
+    def tile_row(
+        self, name: str, count: int, tensor: str, *, rows: int, row_bytes: int = 128, slots: int = 1
+    ) -> list[TmaTile]:
+        """Declare `count` tiles that lie side by side, `name` with their number: the columns of a
+        matrix that is wider than a row of the swizzle."""
+        return [
+            self.tile(f"{name}{n}", tensor, rows=rows, row_bytes=row_bytes, slots=slots)
+            for n in range(count)
+        ]
+
     def pipeline(
         self,
         name: str,

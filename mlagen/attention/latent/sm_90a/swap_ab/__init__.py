@@ -6,3 +6,63 @@ S^T = K Q^T has 64 keys as the rows of the matrix instruction, and O^T += V^T P^
 `softmax` what is between them, `queries` brings Q to SMEM, `storage` says what becomes of a tile of
 keys there. Where rows lie is a family's part.
 """
+
+from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
+    FRAGMENT,
+    OWN_KEYS,
+    KInRegisters,
+    OwnKeys,
+)
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows, rows_in_eights
+from mlagen.attention.latent.sm_90a.swap_ab.order import (
+    gathered_order,
+    k_in_registers_order,
+    split_roles_order,
+    swap_ab_order,
+)
+from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3, Grouped
+from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, Queries, converts_queries
+from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
+from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
+    FromRegisters,
+    Handed,
+    KeyScales,
+    OrderedQueries,
+    ordered_tiles,
+    weights,
+)
+from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
+
+__all__ = [
+    "FRAGMENT",
+    "OWN_KEYS",
+    "AsStored",
+    "Bf16",
+    "Dequantized",
+    "E4m3",
+    "FromRegisters",
+    "Grouped",
+    "Handed",
+    "KInRegisters",
+    "Kernel",
+    "KeyScales",
+    "OrderedQueries",
+    "Output",
+    "OwnKeys",
+    "OwnQueries",
+    "Queries",
+    "ScaledNumbers",
+    "ScaledSums",
+    "Softmax",
+    "converts_queries",
+    "gathered_order",
+    "k_in_registers_order",
+    "ordered_tiles",
+    "query_rows",
+    "rows_in_eights",
+    "split_roles_order",
+    "swap_ab_order",
+    "weights",
+]

@@ -10,7 +10,7 @@ and 2 q + 9 of 16, of P as of V.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
@@ -76,7 +76,7 @@ class Bf16:
                 uses=(Value(pipeline.name, tile), Value(self.query)),
             )  # fmt: skip
 
-    def read_values(self, tile: Tile, part: range) -> None:
+    def read_values(self, tile: Tile, boxes: Iterable[range]) -> None:
         """Values are read by their products."""
 
     def pv(self, tile: Tile) -> None:
@@ -99,7 +99,9 @@ class E4m3:
         context={"p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3)},
     )  # fmt: skip
 
-    def __init__(self, kernel: Kernel, queries: Queries, keys: Ring, held: int) -> None:
+    def __init__(self, kernel: Kernel, queries: Queries, keys: Ring) -> None:
+        held = kernel.s.choice("held", *((4, 2) if kernel.rows <= 24 else (2,)),
+                               comment="tiles of columns of V read before P is known")  # fmt: skip
         self.kernel, self.query, self.keys = kernel, queries.pipeline.name, keys
         last = kernel.k.d_v // BOX
         self.early, self.late = (range(held),), (range(held, last),) if held < last else ()
@@ -132,15 +134,16 @@ class E4m3:
             uses=(*(Value(x.name, tile) for x in self.keys.pipelines), Value(self.query)),
         )  # fmt: skip
 
-    def read_values(self, tile: Tile, boxes: range) -> None:
-        """Read some columns of V^T, of the tiles `boxes`, as operand A; keys past the sequence's
-        end as 0: P is 0 there, but 0 * NaN is not."""
-        self.kernel.record(
-            "latent/load_values", tile, of=str(boxes.start), first_tile=boxes.start,
-            counts=boxes == self.values[-1], v=self._operand(boxes),
-            defines=(Value(f"V {boxes.start}"),),
-            uses=tuple(Value(self.keys.pipelines[n].name, tile) for n in self.keys.valued),
-        )  # fmt: skip
+    def read_values(self, tile: Tile, boxes: Iterable[range]) -> None:
+        """Read some columns of V^T, those of tiles of each of `boxes`, as operand A; keys past the
+        sequence's end as 0: P is 0 there, but 0 * NaN is not."""
+        for some in boxes:
+            self.kernel.record(
+                "latent/load_values", tile, of=str(some.start), first_tile=some.start,
+                counts=some == self.values[-1], v=self._operand(some),
+                defines=(Value(f"V {some.start}"),),
+                uses=tuple(Value(self.keys.pipelines[n].name, tile) for n in self.keys.valued),
+            )  # fmt: skip
 
     def pv(self, tile: Tile) -> None:
         """O^T += V^T P^T."""

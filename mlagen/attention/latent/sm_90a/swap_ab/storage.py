@@ -84,7 +84,18 @@ def ring(kernel: Kernel, columns: int, each: int, raw: int, **filled: Any) -> Ri
     return Ring(tiles, pipelines, columns, each, k.d_v)
 
 
-class AsStored:
+class Filled:
+    """Keys that the producer copies to SMEM."""
+
+    arriving: tuple[Pipeline, ...]
+
+    def fill(self, tile: Tile) -> None:
+        """Copy a tile, as its places become free."""
+        for pipeline in self.arriving:
+            copy(pipeline, tile)
+
+
+class AsStored(Filled):
     """Keys that products take as they arrive. `cleans`: products read values from SMEM, where keys
     that the sequence does not have must be finite."""
 
@@ -101,13 +112,10 @@ class AsStored:
             producer_threads=rows.producer_threads,
         )  # fmt: skip
         # Rows that are fetched one by one are 0 past the end, unless a window hides some.
+        self.arriving = self.keys.pipelines
         self.cleans = cleans and bool(k.window or not rows.producer_threads)
         for n, pipeline in enumerate(self.keys.pipelines):
             bind(pipeline, rows.mover(pipeline, self.keys.boxes(n, pipeline.tiles)))
-
-    @property
-    def arriving(self) -> tuple[Pipeline, ...]:
-        return self.keys.pipelines
 
     steps: tuple[Part, ...] = ()  # what becomes of a tile that has arrived, of the plain order
 
@@ -120,7 +128,7 @@ class AsStored:
                                joins=True, guarded=True)  # fmt: skip
 
 
-class Dequantized:
+class Dequantized(Filled):
     """Keys of e4m3, one scale for all, that the role `dequant` makes bf16 of: they arrive in a
     place of their own, 128 columns of each tile, and become two tiles of 64 columns."""
 
