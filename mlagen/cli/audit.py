@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--threads", type=COUNT, default=0, help="Threads of a workgroup, where the code does not say."
 )
-@click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
+@click.option("--advice", is_flag=True, help="Also what costs speed only.")
 @click.option("--jobs", default=1, show_default=True, help="Files audited side by side.")
 @click.option(
     "--launch",
@@ -151,14 +151,16 @@ def command(
             f"{len(ptx)} of {len(paths)} files are PTX", hint="audit code objects and PTX apart"
         )
     _refuse(
-        {"--kernel": kernel, "--advice": advice, "--limit": limit, "--lds": lds is not None},
+        {"--kernel": kernel, "--limit": limit, "--lds": lds is not None},
         "PTX file",
         "its entries are all audited" if lds is None else "--smem BYTES is PTX's",
     )
     from mlagen.cli import audit_ptx
 
     most = SECONDS if max_seconds is None else max_seconds
-    wanted = audit_ptx.PtxAuditRequest(boxes, smem, threads, trips, cluster, manifest, most, launch)
+    wanted = audit_ptx.PtxAuditRequest(
+        boxes, smem, threads, trips, cluster, manifest, most, launch, advice
+    )
     if mutated:
         if len(paths) > 1:
             raise ConfigError(f"--mutate takes one PTX file, not {len(paths)}")

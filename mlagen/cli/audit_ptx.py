@@ -27,7 +27,7 @@ _GAPS = 100  # that are spelled out
 @dataclass(frozen=True)
 class PtxAuditRequest:
     """How PTX is to be audited. `manifest`: its file, None for the one beside the text. `seconds`:
-    of CPU time a file. `file`: how it is launched."""
+    of CPU time a file. `file`: how it is launched. `advice`: also what costs speed only."""
 
     boxes: tuple[str, ...] = ()
     smem: int = 0
@@ -37,6 +37,7 @@ class PtxAuditRequest:
     manifest: str | None = None
     seconds: float = 0
     file: LaunchFile | None = None
+    advice: bool = False
 
     def given(self, path: Path) -> Given:
         """What the command line, the manifest beside the text and the launch file tell of the
@@ -151,14 +152,15 @@ def _audited(
 
 
 def _audit(work: tuple[Path, str, PtxAuditRequest]) -> _Audited:
-    from mlagen.audit.ptx import audit_ptx
+    from mlagen.audit.ptx import advise_ptx, audit_ptx
 
     path, file, asked = work
+    audit = advise_ptx if asked.advice else audit_ptx
     try:
         text = read_text(path)
         given = asked.given(path)
         with named(file):
-            report = audit_ptx(text, given, seconds=asked.seconds)
+            report = audit(text, given, seconds=asked.seconds)
     except MlagenError as error:
         return _Audited(file, None, error)
     told = tuple(replace(entry, evidence=None) for entry in report.entries)
@@ -224,6 +226,9 @@ def _print(file: str, report: Report, shown: int) -> None:
                 f"checked: {short_name(entry.function)}: by the text alone, "
                 f"{', '.join(entry.checked)}"
             )
+    for entry in report.entries:
+        if entry.unadvised:
+            say(f"no advice: {short_name(entry.function)}: {entry.unadvised}")
     for gap in report.unchecked[:_GAPS]:
         say(f"unchecked: {gap}")
     if len(report.unchecked) > _GAPS:

@@ -1,5 +1,6 @@
 """Static checks of PTX text, whoever wrote it."""
 
+from mlagen.audit.ptx.advice import advise_ptx
 from mlagen.audit.ptx.check import Given, audit_ptx
 from mlagen.audit.ptx.mutation import Mutant, MutationReport, mutate
 from mlagen.audit.ptx.report import RULES, EntryReport, Finding, Report
@@ -14,6 +15,7 @@ __all__ = [
     "Mutant",
     "MutationReport",
     "Report",
+    "advise_ptx",
     "audit_ptx",
     "mutate",
     "read_manifest",

@@ -53,7 +53,7 @@ def changes(entry: Entry, text: str) -> Iterator[Change]:
         if kind in _ON_MBARRIER:
             yield from _next_mbarrier(instruction, source)
         if kind in (Kind.WGMMA_WAIT, Kind.BULK_WAIT, Kind.ASYNC_WAIT) and instruction.operands:
-            yield Change(instruction, "waits for one group less", _last_number(source, 1))
+            yield Change(instruction, "waits for one group less", last_number(source, 1))
         elif kind is Kind.MBARRIER_INIT:
             yield from _counts(instruction, source, "count", (1, -1))
         elif kind in (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT):
@@ -99,10 +99,10 @@ def _counts(
     if isinstance(number, int):
         for step in steps:
             if number + step > 0:
-                yield Change(instruction, f"{what} {step:+d}", _last_number(source, step))
+                yield Change(instruction, f"{what} {step:+d}", last_number(source, step))
 
 
-def _last_number(source: str, step: int) -> str:
+def last_number(source: str, step: int) -> str:
     """The last integer of the text, changed by `step`."""
     matches = list(re.finditer(r"(?<![\w.%])\d+(?=\s*;)", source))
     if not matches:
@@ -173,7 +173,7 @@ def _named(instruction: Instruction, source: str, entry: Entry, graph: Graph) ->
         yield Change(instruction, f"named barrier {number}", changed, excuse)
     if len(numbers) > 1:
         for step in (32, -32):
-            yield Change(instruction, f"threads {step:+d}", _last_number(source, step))
+            yield Change(instruction, f"threads {step:+d}", last_number(source, step))
 
 
 def _met_by_all(barriers: list[Instruction], numbers: set[int], entry: Entry) -> str:
@@ -195,7 +195,7 @@ def _registers(instruction: Instruction, source: str) -> Iterator[Change]:
         yield Change(
             instruction,
             f"registers {step:+d}",
-            _last_number(source, step),
+            last_number(source, step),
             lower if step < 0 else "",
         )
 
@@ -238,7 +238,7 @@ def _ring_changes(instruction: Instruction, source: str) -> Iterator[Change]:
         number = instruction.operands[-1]
         for step in (1, -1):
             if number + step >= 0 and number:
-                yield Change(instruction, f"bound {step:+d}", _last_number(source, step))
+                yield Change(instruction, f"bound {step:+d}", last_number(source, step))
     elif instruction.name == "selp":
         head = source.split(None, 1)[0]
         kept = f"{head} {operands[0]}, {operands[2]}, {operands[1]}, {operands[3]};"

@@ -244,7 +244,7 @@ class _Audit:
         return EntryReport(
             self.entry.name,
             self.threads,
-            tuple(_placed(finding, self.module, self.given.beside) for finding in findings),
+            tuple(placed(finding, self.module, self.given.beside) for finding in findings),
             tuple(map(self._short, self.notes.unchecked)),
             self.facts,
             self.evidence,
@@ -429,7 +429,7 @@ def _by_parameter(entry: Entry, boxes: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _placed(finding: Finding, module: Module, beside: Beside) -> Finding:
+def placed(finding: Finding, module: Module, beside: Beside) -> Finding:
     """With the lines around it and, where a manifest tells, the schedule's line."""
     context = []
     first, last = max(finding.line - 1, 1), min(finding.line + 1, len(module.lines))

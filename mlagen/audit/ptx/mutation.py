@@ -184,13 +184,13 @@ def told(evidence: Evidence, line: int, *, removed: bool) -> str:
     return ""
 
 
-def same(original: EntryReport, after: EntryReport) -> str:
+def same(original: EntryReport, after: EntryReport, *, shared: bool = False) -> str:
     """Whether the mutant's accesses are the original's: each read sees the same write, in order.
-    "" where they are not, or nobody knows."""
+    "" where they are not, or nobody knows. `shared`: what was changed orders no global memory."""
     before, now = original.evidence, after.evidence
     if before is None or now is None or new_findings(original, after):
         return ""
-    if before.blind or now.blind or before.through_global:
+    if before.blind or now.blind or (before.through_global and not shared):
         return ""
     if before.flow != now.flow or original.facts["paths"] != after.facts["paths"]:
         return ""

@@ -9,7 +9,7 @@ from typing import Any
 from mlagen.audit.ptx.severity import severity
 from mlagen.names import short_name
 from mlagen.ptx import Instruction
-from mlagen.severity import ASSUMED, ERROR, UNPROVED, Severity, any_error, rank
+from mlagen.severity import ADVICE, ASSUMED, ERROR, UNPROVED, Severity, any_error, rank
 
 # Rule -> what it demands. The list in docs/ptx_audit.md is held to this one by a test.
 RULES: dict[str, str] = {
@@ -61,6 +61,9 @@ RULES: dict[str, str] = {
     "tcgen05-group": "all tcgen05 of a kernel have the same .cta_group",
     "tcgen05-sparse": "the sparsity of an instruction descriptor is that of the modifiers",
     "tcgen05-shape": "M and N of an instruction descriptor are some that its modifiers allow",
+    "stricter-wait": "a wait for groups asks for no more than what follows it needs",
+    "spare-fence": "a fence makes something visible, or orders a register",
+    "spare-barrier": "a barrier orders accesses",
     ASSUMED: "what the text does not say is as it was taken to be",
     "call": "no calls in a kernel that uses wgmma (ptxas serialises it)",
 }
@@ -131,10 +134,11 @@ class Finding:
         name = short_name(self.function)
         here = f"{name}:{self.line}" if self.line else name
         head = f"{self.severity}[{self.rule}] {self.place or here}: {self.message}"
+        verb = "Enough:" if self.severity == ADVICE else "Needs"
         notes = " ".join(
             part
             for part in (
-                f"Needs {self.needs}{f' at line {self.change}' * bool(self.change)}."
+                f"{verb} {self.needs}{f' at line {self.change}' * bool(self.change)}."
                 if self.needs
                 else "",
                 f"By {self.who}." if self.who else "",
@@ -233,7 +237,8 @@ class Evidence:
 class EntryReport:
     """The audit of one kernel. `unfollowed`: why no path of it was followed, "" where paths were;
     then `checked` says what was looked at. `idle`: it has nothing that a path could show: no
-    barrier, no shared memory, nothing asynchronous."""
+    barrier, no shared memory, nothing asynchronous. `unadvised`: where advice was asked for, why
+    none, or not all, was looked for."""
 
     function: str
     threads: int
@@ -244,6 +249,7 @@ class EntryReport:
     unfollowed: str = ""
     checked: tuple[str, ...] = ()
     idle: bool = False
+    unadvised: str = ""
 
 
 @dataclass(frozen=True, slots=True)
