@@ -28,9 +28,9 @@ With `persistent` a workgroup takes one item after another: those that the plan 
 
 from functools import partial
 
-from mlagen.attention.latent.gfx950.bf16 import Bf16
+from mlagen.attention.latent.gfx950.bf16 import Bf16Rows
 from mlagen.attention.latent.gfx950.output import LatentOutput, first_columns
-from mlagen.attention.latent.gfx950.parts import Parts
+from mlagen.attention.latent.gfx950.parts import LatentForm
 from mlagen.attention.latent.gfx950.products import Bf16Products, E4m3Products
 from mlagen.attention.latent.gfx950.quantized import Quantized
 from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
@@ -51,19 +51,19 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.schedules.tables.latent_overlapped import latent_overlapped
 from mlagen.schedules.tables.latent_serial import latent_serial
 
-BF16 = Parts(
-    ROWS_16, Paged, Bf16, Bf16Products, PerTile, LatentOutput, slots=(4, 2), bands=(6, 4, 2)
+BF16 = LatentForm(
+    ROWS_16, Paged, Bf16Rows, Bf16Products, PerTile, LatentOutput, slots=(4, 2), bands=(6, 4, 2)
 )
-BF16_ROWS_32 = Parts(
-    ROWS_32, Paged, Bf16, Bf16Products, LazyRescale, first_columns(384), (4,), bands=(6, 5, 4)
+BF16_ROWS_32 = LatentForm(
+    ROWS_32, Paged, Bf16Rows, Bf16Products, LazyRescale, first_columns(384), (4,), bands=(6, 5, 4)
 )
-KV_FP8_ROWS_32 = Parts(
+KV_FP8_ROWS_32 = LatentForm(
     ROWS_32, Paged, Quantized, Bf16Products, LazyRescale, first_columns(320), (3, 2), bands=(8, 4)
 )
-QKV_FP8 = Parts(
+QKV_FP8 = LatentForm(
     ROWS_16, Paged, Quantized, E4m3Products, LazyRescale, LatentOutput, (4,), bands=(16, 8)
 )
-QKV_FP8_ROWS_32 = Parts(
+QKV_FP8_ROWS_32 = LatentForm(
     ROWS_32, Paged, Quantized, E4m3Products, LazyRescale, first_columns(320), (4,), bands=(16, 8)
 )
 
@@ -74,7 +74,7 @@ def kv_fp8(k):
     bf16 = k.dtype == "bf16"
     slots = ((2,) if bf16 else (3, 2)) if k.rope_aware else (2, 3)
     bands = (4, 2) if bf16 else (8, 4)
-    return Parts(ROWS_16, Paged, Quantized, Bf16Products, PerTile, LatentOutput, slots, bands)
+    return LatentForm(ROWS_16, Paged, Quantized, Bf16Products, PerTile, LatentOutput, slots, bands)
 
 
 def few(k, knobs):

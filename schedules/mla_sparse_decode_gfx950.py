@@ -21,9 +21,9 @@ vector registers a lane O has 128, Q 72, K and V 24 in turn, S 8.
 from dataclasses import replace
 from functools import partial
 
-from mlagen.attention.latent.gfx950.bf16 import Bf16
+from mlagen.attention.latent.gfx950.bf16 import Bf16Rows
 from mlagen.attention.latent.gfx950.output import LatentOutput, first_columns
-from mlagen.attention.latent.gfx950.parts import Parts
+from mlagen.attention.latent.gfx950.parts import LatentForm
 from mlagen.attention.latent.gfx950.products import Bf16Products
 from mlagen.attention.latent.gfx950.shape import ROWS_16, ROWS_32
 from mlagen.attention.latent.gfx950.softmax import LazyRescale, PerTile
@@ -36,11 +36,11 @@ from mlagen.families.mla_sparse.gfx950.listed import Listed
 from mlagen.schedules.tables.latent_overlapped import latent_overlapped
 from mlagen.schedules.tables.latent_serial import latent_serial
 
-BF16 = Parts(
-    ROWS_16, Listed, Bf16, Bf16Products, PerTile, LatentOutput, slots=(4, 2), bands=(6, 4, 2)
+BF16 = LatentForm(
+    ROWS_16, Listed, Bf16Rows, Bf16Products, PerTile, LatentOutput, slots=(4, 2), bands=(6, 4, 2)
 )
-BF16_ROWS_32 = Parts(
-    ROWS_32, Listed, Bf16, Bf16Products, LazyRescale, first_columns(384), (4,), bands=(6, 5, 4)
+BF16_ROWS_32 = LatentForm(
+    ROWS_32, Listed, Bf16Rows, Bf16Products, LazyRescale, first_columns(384), (4,), bands=(6, 5, 4)
 )
 KV_FP8 = replace(BF16, storage=Dequantized, slots=(2,), bands=(4, 3, 2))
 

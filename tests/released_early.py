@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.sm_90a.swap_ab.storage import Dequantized
+from mlagen.attention.latent.sm_90a.swap_ab.storage import DequantizedKeys
 from mlagen.codegen import build
 from mlagen.dsl import Tile, copy
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -25,13 +25,13 @@ _UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 def released_early() -> Iterator[None]:
     """A `with` in which swap-AB has that feeder."""
 
-    def convert(storage: Dequantized, tile: Tile) -> None:
+    def convert(storage: DequantizedKeys, tile: Tile) -> None:
         for n, (raw, keys) in enumerate(zip(storage.arriving, storage.keys.pipelines, strict=True)):
             storage.read(tile, n)
             release(raw, tile)
             copy(keys, tile)
 
-    with patch.object(Dequantized, "convert", convert):
+    with patch.object(DequantizedKeys, "convert", convert):
         yield
 
 

@@ -20,7 +20,7 @@ waits before the barriers and inside the products, the prologue and the drain ar
 
 import math
 
-from mlagen.attention.prefill.gfx950.attention import Softmax
+from mlagen.attention.prefill.gfx950.attention import SoftmaxForm
 from mlagen.attention.prefill.gfx950.streamed import StreamedAttention, begin
 from mlagen.attention.prefill.gfx950.streamed_reads import (
     key_reads,
@@ -83,7 +83,7 @@ def streamed_prefill(k, s, kv_blocks, form_of):
     pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
     priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of cluster A")
     form = form_of(k, s)
-    softmax = Softmax(early * k.kv_block // 128, rescale == "eager", sums == "packed")
+    softmax = SoftmaxForm(early * k.kv_block // 128, rescale == "eager", sums == "packed")
 
     # Tiles: keys of K and V; K's areas, nope and rope; registers of a fragment of either.
     held = form.operands

@@ -48,16 +48,16 @@ def swap_ab(k, s, paged):
     if fp8:
         s.named("v", ".b32", k.d_v // 8, "V^T as operand A: d_v x a tile")
 
-    kernel = parts.Kernel(k, s, rows, math, math)
+    kernel = parts.SwapAbKernel(k, s, rows, math, math)
     pages = paged(kernel, producer)
-    queries = parts.Queries(kernel, producer, width)
+    queries = parts.SwapAbQueries(kernel, producer, width)
     if dequantizes:
-        storage = parts.Dequantized(kernel, pages, dequant, boxes)
+        storage = parts.DequantizedKeys(kernel, pages, dequant, boxes)
     else:
-        storage = parts.AsStored(kernel, pages, width, boxes, cleans=not fp8)
+        storage = parts.StoredKeys(kernel, pages, width, boxes, cleans=not fp8)
     products = (parts.E4m3 if fp8 else parts.Bf16)(kernel, queries, storage.keys)
-    softmax = parts.Softmax(kernel, products.weights, "swap_ab/rows/paged/softmax")
-    output = parts.Output(kernel, "output/swap_ab", storage.keys.tiles)
+    softmax = parts.SwapAbSoftmax(kernel, products.weights, "swap_ab/rows/paged/softmax")
+    output = parts.SwapAbOutput(kernel, "output/swap_ab", storage.keys.tiles)
     s.plain = parts.swap_ab_order(producer, queries, storage, products)
 
     for role in s.roles:
@@ -115,18 +115,18 @@ def swap_ab_split_roles(k, s, paged):
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x query rows")
     s.named("a", ".b32", width // 2, "operands A of some columns of a tile, in turn")
 
-    kernel = parts.Kernel(k, s, rows, math, scores)
+    kernel = parts.SwapAbKernel(k, s, rows, math, scores)
     pages = paged(kernel, producer)
-    loaded = parts.Queries(kernel, producer, ordered=parts.ordered_tiles(k))
-    storage = parts.AsStored(kernel, pages, 128, columns, cleans=False)
+    loaded = parts.SwapAbQueries(kernel, producer, ordered=parts.ordered_tiles(k))
+    storage = parts.StoredKeys(kernel, pages, 128, columns, cleans=False)
     queries = parts.OrderedQueries(kernel, loaded)
     handed = parts.Handed(kernel, factors=ordered)
     scales = parts.KeyScales(kernel)
     products = parts.FromRegisters(kernel, queries, storage.keys, width)
-    softmax = parts.Softmax(kernel, parts.weights(k), "swap_ab/split_roles/softmax",
-                            row_factors=queries.row_factors, alpha=handed.alpha)  # fmt: skip
+    softmax = parts.SwapAbSoftmax(kernel, parts.weights(k), "swap_ab/split_roles/softmax",
+                                  row_factors=queries.row_factors, alpha=handed.alpha)  # fmt: skip
     to, sums = "output/swap_ab_split_roles", handed.sums.name
-    output = parts.Output(kernel, to, storage.keys.tiles, sums=sums)
+    output = parts.SwapAbOutput(kernel, to, storage.keys.tiles, sums=sums)
     s.plain = parts.split_roles_order(producer, queries, scales, storage, products)
 
     for role in s.roles:

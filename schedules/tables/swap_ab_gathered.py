@@ -11,11 +11,11 @@ query, or a split of its keys, and an SM has two blocks, which hide each other's
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.order import gathered_order
-from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
 from mlagen.attention.latent.sm_90a.swap_ab.products import Grouped
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.sm_90a.gathered import (
@@ -58,16 +58,18 @@ def swap_ab_gathered(k, s, decode, grained=False):
         early, late = groups[:held], groups[held:]
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
 
-    kernel = Kernel(k, s, heads, math, math)
+    kernel = SwapAbKernel(k, s, heads, math, math)
     queries = loads_queries(kernel, grained=grained)
     kind = Grained if grained else Dequantized if stored else Gathered
     storage = kind(kernel, queries, stored)
     lists = SharedLists(kernel, len(groups), ahead=storage.looks_ahead,
                         boxes=None if grained else heads)  # fmt: skip
     products = Grouped(kernel, queries, storage.groups)
-    softmax = Softmax(kernel, kind.weights, "swap_ab/rows/listed/softmax", grains=storage.grains)
-    output = Output(kernel, "output/listed_swap_ab",
-                    kernel.tiles("cache") if decode else ())  # fmt: skip
+    softmax = SwapAbSoftmax(
+        kernel, kind.weights, "swap_ab/rows/listed/softmax", grains=storage.grains
+    )
+    output = SwapAbOutput(kernel, "output/listed_swap_ab",
+                          kernel.tiles("cache") if decode else ())  # fmt: skip
     s.plain = gathered_order(storage, products)
     waits = k.dtype != "bf16"  # Q comes by way of registers: after the first rows were asked for
 

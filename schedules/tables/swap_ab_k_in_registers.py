@@ -22,15 +22,15 @@ from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
     KInRegisters,
     OwnKeys,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows
 from mlagen.attention.latent.sm_90a.swap_ab.order import k_in_registers_order
-from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
 from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.scales import (
     ScaledNumbers,
     ScaledSums,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.sm_90a.fetching import BARRIERS, FETCHING, ROOM
@@ -72,15 +72,15 @@ def swap_ab_k_in_registers(k, s, decode, sums=False):
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
 
-    kernel = Kernel(k, s, heads, math, math)
+    kernel = SwapAbKernel(k, s, heads, math, math)
     rows = Listed(kernel, sums=sums, bulk=rows_by == "either")
     scales = (ScaledSums if sums else ScaledNumbers)(kernel, stored)
     keys = OwnKeys(kernel, stored, FETCHING[rows_by].halves)
     queries = OwnQueries(kernel, scales.queries)
     products = KInRegisters(kernel, keys, queries, scales, count)
     fetching = FETCHING[rows_by](kernel, keys, scales=scales.loads)
-    softmax = Softmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
-    output = Output(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
+    softmax = SwapAbSoftmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
+    output = SwapAbOutput(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
     # Where scales lie elsewhere than rows it takes places of rows to load them.
     late = stored.scales != "none" and stored.scales_at is None
     s.plain = k_in_registers_order(rows, fetching, products)

@@ -9,8 +9,8 @@ import pytest
 from e4m3_simulation import E4M3, FAULTS, OF_ROWS, simulate
 
 from mlagen.attention.latent.order import HOPPER_E4M3, OF_E4M3
-from mlagen.attention.latent.walk import Keys, Walk
-from mlagen.attention.latent.weights import Weights, maxima
+from mlagen.attention.latent.walk import Keys, ScoreWalk
+from mlagen.attention.latent.weights import RoundedWeights, maxima
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
 from mlagen.families.mla_sparse.made_up import SPARSE_KINDS, mla_sparse_prefill_inputs
@@ -106,7 +106,7 @@ def walk(tops, error):
     base[np.isneginf(base)] = 0
     errors, none = np.full(scores.shape, error), np.zeros(base.shape)
     one = np.zeros(1)
-    return Walk(scores, errors, base, none, none > 0, none, none, one, one, OF_E4M3.behind)
+    return ScoreWalk(scores, errors, base, none, none > 0, none, none, one, one, OF_E4M3.behind)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_p_below_the_normal_range_may_be_what_follows_from_either_m():
     """At an M of 3 and of 4 a P of 2^-14 exp2(M) is rounded with steps of 2^-15 and 2^-14."""
     made = walk([3.0], 1e-5)
     p = np.exp2(-made.distance) * 1.3
-    stored, off = Weights.of(made, keys(1), ORDER).rounded(p, np.zeros(p.shape))
+    stored, off = RoundedWeights.of(made, keys(1), ORDER).rounded(p, np.zeros(p.shape))
     both = [(p * 2.0**6 * 2.0**at).astype(E4M3).astype(float) / 2.0 ** (6 + at) for at in (0, -1)]
     assert both[0][0, 0, 1] != both[1][0, 0, 1]
     np.testing.assert_array_equal(stored, both[0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlagen.artifact import Artifact, SourceLine
-from mlagen.attention.prefill.calls import Place, _candidates, _tiles
+from mlagen.attention.prefill.calls import TilePlace, _candidates, _tiles
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
@@ -126,7 +126,7 @@ def test_every_number_of_tiles_has_a_call(mask: str, dtype: str) -> None:
     for count in range(10):
         places = list(_candidates(config, count, config.q_tile))
         assert any(_tiles(config, place) == count for place in places), count
-        assert all(isinstance(place, Place) and place.keys >= 0 for place in places)
+        assert all(isinstance(place, TilePlace) and place.keys >= 0 for place in places)
 
 
 def test_numbers_of_tiles_are_those_that_the_text_tells_apart() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mlagen.attention.latent.arithmetic import LN2
 from mlagen.attention.latent.order import Order
 from mlagen.attention.latent.splits import Partial
-from mlagen.attention.latent.walk import Keys, Rows, Walk
+from mlagen.attention.latent.walk import Keys, QueryRows, ScoreWalk
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 
 
@@ -26,10 +26,10 @@ class Attended:
 
 # Of rows and keys, with the factor of dot products of stored numbers, the order in which they are
 # walked, and the factor of `mlagen.problem.formats.confidence`.
-Block = Callable[[Rows, Keys, float, Order, float], Attended]
+Block = Callable[[QueryRows, Keys, float, Order, float], Attended]
 
 
-def top_error(walk: Walk, off: Floats) -> Floats:
+def top_error(walk: ScoreWalk, off: Floats) -> Floats:
     """Bound of the error of a kernel's largest score, [rows]: c M in fp32, times ln 2, which is
     rounded, too. `off` [rows]: how far c is off, relative to it."""
     size = LN2 * np.abs(walk.top)

@@ -32,7 +32,14 @@ from mlagen.attention.latent.cut_sums import largest_terms
 from mlagen.attention.latent.grains import over_largest
 from mlagen.attention.latent.order import D_V, Order
 from mlagen.attention.latent.scaled_columns import exact_groups
-from mlagen.attention.latent.walk import Keys, Rows, Walk, log_sum_exp, lse_error, row_factors
+from mlagen.attention.latent.walk import (
+    Keys,
+    QueryRows,
+    ScoreWalk,
+    log_sum_exp,
+    lse_error,
+    row_factors,
+)
 from mlagen.attention.latent.weights import smallest_error
 from mlagen.problem.formats import (
     E4M3_NORMAL,
@@ -47,12 +54,12 @@ from mlagen.problem.formats import (
 )
 
 
-def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
+def exact(rows: QueryRows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
     """Of `rows` that attend to `keys`; a `Block`."""
     stored = keys.stored[:, :D_V]
     v = stored * keys.scales[:, None]
     c, exactly = row_factors(scale, rows)
-    walk = Walk.of(rows, keys, c, order)
+    walk = ScoreWalk.of(rows, keys, c, order)
     reach = rows.reach
     of_additions = np.inf if keys.repeated else factor
     count, existing = len(rows.q), len(keys)
@@ -100,7 +107,7 @@ def exact(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> 
 
 
 def _stored_error(
-    walk: Walk,
+    walk: ScoreWalk,
     order: Order,
     weights: Floats,
     scale: Floats,
@@ -135,7 +142,7 @@ def _stored_error(
     return unit * few + many
 
 
-def _windows(walk: Walk, order: Order, weights: Floats, scale: Floats, keys: Keys) -> Floats:
+def _windows(walk: ScoreWalk, order: Order, weights: Floats, scale: Floats, keys: Keys) -> Floats:
     """What sets the windows of cut sums, at most, [rows, columns]: all products together, of P and
     v that are at least the least normal number. `weights` and `scale` as for `_stored_error`."""
     normal = 2 * E4M3_NORMAL / E4M3_STEP * smallest_error(walk, keys, order) * scale[:, None]

@@ -47,20 +47,20 @@ from mlagen.attention.latent.scaled_columns import scaled_groups
 from mlagen.attention.latent.walk import (
     Ints,
     Keys,
-    Rows,
-    Walk,
+    QueryRows,
+    ScoreWalk,
     log_sum_exp,
     lse_error,
     row_factors,
 )
-from mlagen.attention.latent.weights import Weights
+from mlagen.attention.latent.weights import RoundedWeights
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_e4m3
 
 
-def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
+def rounded(rows: QueryRows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
     """Of `rows` that attend to `keys`; a `Block`."""
     c, _ = row_factors(scale, rows)
-    walk = Walk.of(rows, keys, c, order, cut=True)
+    walk = ScoreWalk.of(rows, keys, c, order, cut=True)
     of_additions = np.inf if keys.repeated else factor
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]
@@ -75,7 +75,7 @@ def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -
 
 
 def _output(
-    walk: Walk,
+    walk: ScoreWalk,
     p: Floats,
     shares: Floats,
     total: Floats,
@@ -98,7 +98,7 @@ def _output(
     moved = walk.carried_error > 0
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
-    rounding = Weights.of(walk, keys, order)
+    rounding = RoundedWeights.of(walk, keys, order)
     if keys.of_columns is not None:
         acc, off = _groups(walk, of_carried, (p, eta + U_FP32), keys.of_columns, v, order)
     elif order.kept:
@@ -123,10 +123,10 @@ def _output(
 
 
 def _halves(
-    walk: Walk,
+    walk: ScoreWalk,
     of_moves: tuple[Floats, Floats],
     p: tuple[Floats, Floats],
-    rounding: Weights,
+    rounding: RoundedWeights,
     keys: Keys,
     order: Order,
 ) -> tuple[Floats, Floats]:
@@ -151,7 +151,9 @@ def _halves(
     return acc, off
 
 
-def _shared(rounding: Weights, p: Floats, eta: Floats, share: Floats) -> tuple[Floats, Floats]:
+def _shared(
+    rounding: RoundedWeights, p: Floats, eta: Floats, share: Floats
+) -> tuple[Floats, Floats]:
     """P as it is stored, where what is rounded is P times `share` [tiles, keys a tile]."""
     stored, flip = rounding.rounded(p * share, eta)
     share = np.where(share > 0, share, 1.0)
@@ -159,7 +161,7 @@ def _shared(rounding: Weights, p: Floats, eta: Floats, share: Floats) -> tuple[F
 
 
 def _groups(
-    walk: Walk,
+    walk: ScoreWalk,
     of_carried: Floats,
     p: tuple[Floats, Floats],
     scales: Floats,
@@ -180,8 +182,8 @@ def _groups(
 
 
 def _cut_sums(
-    walk: Walk,
-    rounding: Weights,
+    walk: ScoreWalk,
+    rounding: RoundedWeights,
     p: tuple[Floats, Floats],
     v: Floats,
     order: Order,
@@ -244,7 +246,7 @@ def _accumulated(
 
 
 def _rescaled_p(
-    walk: Walk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
+    walk: ScoreWalk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """`carried`, its error, P and its error as they are where a pair's first tile follows the
     maximum of the second before its P is rounded."""

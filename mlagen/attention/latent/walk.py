@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class QueryRows:
     """Some query rows that attend to the same keys: `q` [rows, columns] as they are stored and
     `scales` [rows], the rows' own, and which keys each of them sees, `seen` [rows, keys]."""
 
@@ -34,7 +34,7 @@ class Rows:
     scales: Floats
     seen: Bools
 
-    def within(self, start: int, stop: int) -> Rows:
+    def within(self, start: int, stop: int) -> QueryRows:
         """The same rows over the keys `start .. stop - 1`, counted from `start`."""
         return replace(self, seen=self.seen[:, start:stop])
 
@@ -101,7 +101,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
+class ScoreWalk:
     """Scores of some rows, tile by tile, in log2 units, with their errors and the running maximum.
 
     `scores`, `errors` [rows, tiles, keys a tile]: -inf and 0 where a key is not seen. `base`,
@@ -125,7 +125,7 @@ class Walk:
     behind: int
 
     @staticmethod
-    def of(rows: Rows, keys: Keys, c: Floats, order: Order, *, cut: bool = False) -> Walk:
+    def of(rows: QueryRows, keys: Keys, c: Floats, order: Order, *, cut: bool = False) -> ScoreWalk:
         """The walk of `rows` over `keys` with each row's factor `c` from dot products to log2
         units. `cut`: scores are what an order's products leave of them, where it says what these
         keep; otherwise they are exact, and off by that."""
@@ -153,7 +153,9 @@ class Walk:
             carried = np.where(some, np.exp2(base - base[:, -1:]), 0.0)
             none = np.zeros(base.shape)
             still = np.zeros(base.shape, np.bool_)
-            return Walk(scores, errors, base, none, still, carried, none, *last, keys.behind(order))
+            return ScoreWalk(
+                scores, errors, base, none, still, carried, none, *last, keys.behind(order)
+            )
         base, base_error = maximum, spread
 
         moves = np.zeros(base.shape, np.bool_)
@@ -164,7 +166,7 @@ class Walk:
         of_move *= moves
         later = np.cumsum(of_move[:, ::-1], axis=1)[:, ::-1] - of_move
         carried = np.where(some, np.exp2(base - base[:, -1:]), 0.0)
-        return Walk(scores, errors, base, base_error, moves, carried, later, *last, 0)
+        return ScoreWalk(scores, errors, base, base_error, moves, carried, later, *last, 0)
 
     @property
     def tiles(self) -> int:
@@ -194,7 +196,7 @@ class Walk:
         return np.asarray(accumulated(self.scores.shape[2] + self.tiles, factor))
 
 
-def _scores(rows: Rows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats, Floats]:
+def _scores(rows: QueryRows, keys: Keys, order: Order, *, cut: bool) -> tuple[Floats, Floats]:
     """q k times the row's scale, and how far a kernel's may be from it, [rows, keys] each."""
     products = (rows.q @ keys.stored.T) * keys.scales
     if order.kept:
@@ -220,7 +222,7 @@ def log_sum_exp(maximum: Floats, total: Floats) -> Floats:
         return np.where(total > 0, maximum, 0.0) + np.log(total)
 
 
-def lse_error(walk: Walk, shares: Floats, total: Floats, lse: Floats, factor: float) -> Floats:
+def lse_error(walk: ScoreWalk, shares: Floats, total: Floats, lse: Floats, factor: float) -> Floats:
     """Bound of the error of a kernel's `LSE = (c M + log2(row sum)) ln 2`, [rows].
 
     `shares` [rows, tiles, keys a tile]: each key's share of the row sum `total` [rows]. The last
@@ -235,7 +237,7 @@ def lse_error(walk: Walk, shares: Floats, total: Floats, lse: Floats, factor: fl
     return np.where(total > 0, bound * (1.0 + U_FP32) + SMALLEST_NORMAL, 0.0)
 
 
-def row_factors(scale: float, rows: Rows) -> tuple[Floats, Floats]:
+def row_factors(scale: float, rows: QueryRows) -> tuple[Floats, Floats]:
     """c of each row, what multiplies its dot products: as the kernel has it, `fp32(scale * log2 e)`
     times the row's scale in fp32, and exactly."""
     given = np.float32(scale_log2e(scale)) * rows.scales.astype(np.float32)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.attention.latent.order import Order
-from mlagen.attention.latent.walk import Keys, Walk
+from mlagen.attention.latent.walk import Keys, ScoreWalk
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import (
     E4M3_STEP,
@@ -31,7 +31,7 @@ from mlagen.problem.formats import (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weights:
+class RoundedWeights:
     """How the P of a walk are rounded: `places` are log2 of what P, relative to `base` of the walk,
     is multiplied by before it is rounded to e4m3, [rows, tiles] each, one for each M that a
     kernel may have. Without any P is rounded to bf16, or to f16 (`halves`)."""
@@ -40,15 +40,15 @@ class Weights:
     halves: bool = False
 
     @staticmethod
-    def of(walk: Walk, keys: Keys, order: Order) -> Weights:
+    def of(walk: ScoreWalk, keys: Keys, order: Order) -> RoundedWeights:
         """Of a walk over `keys` in this order."""
         if not order.bias:
-            return Weights(halves=order.halves)
+            return RoundedWeights(halves=order.halves)
         to_base, places = walk.base + order.bias, []
         for least, most in maxima(walk, keys, order):
             shifts = range(int(np.max(most - least, initial=0.0)) + 1)
             places += [to_base - np.minimum(least + shift, most) for shift in shifts]
-        return Weights(tuple(places))
+        return RoundedWeights(tuple(places))
 
     def rounded(self, p: Floats, eta: Floats) -> tuple[Floats, Floats]:
         """P [rows, tiles, keys a tile] as it is stored, relative to the walk's `base`, and how far
@@ -73,7 +73,7 @@ def _at(place: Floats, p: Floats) -> Floats:
     return round_e4m3(np.minimum(p * scale, E4M3_MAX)) / scale
 
 
-def smallest_error(walk: Walk, keys: Keys, order: Order) -> Floats:
+def smallest_error(walk: ScoreWalk, keys: Keys, order: Order) -> Floats:
     """Largest error of a P of e4m3 that is no normal number, times its row's scale, [rows, tiles],
     relative to exp2 of the last `base`: half of the step at the largest M that a kernel may have.
     """
@@ -83,7 +83,7 @@ def smallest_error(walk: Walk, keys: Keys, order: Order) -> Floats:
     return np.where(seen, E4M3_STEP / 2 * np.exp2(most - walk.base[:, -1:] - order.bias), 0.0)
 
 
-def maxima(walk: Walk, keys: Keys, order: Order) -> list[tuple[Floats, Floats]]:
+def maxima(walk: ScoreWalk, keys: Keys, order: Order) -> list[tuple[Floats, Floats]]:
     """The least and the largest M that a kernel may have at each tile, [rows, tiles], as whole
     numbers above where it begins; those of the walk's `base` before the first key that is seen. Of
     an order with `fine` for each place where it may begin."""
@@ -107,7 +107,7 @@ def maxima(walk: Walk, keys: Keys, order: Order) -> list[tuple[Floats, Floats]]:
 
 
 def _moving(
-    walk: Walk, low: Floats, high: Floats, slack: int, begin: Floats | None = None
+    walk: ScoreWalk, low: Floats, high: Floats, slack: int, begin: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """M after each tile of which the largest score is between `low` and `high`. `begin` [rows, 1]:
     where it begins, a whole number if that is not said."""
@@ -128,7 +128,7 @@ def _moving(
     return np.where(some, least + origin, walk.base), np.where(some, most + origin, walk.base)
 
 
-def _lift(walk: Walk, keys: Keys, order: Order) -> Floats:
+def _lift(walk: ScoreWalk, keys: Keys, order: Order) -> Floats:
     """Log2 units that each score is lifted by for M, [tiles, keys a tile]."""
     powers = np.zeros(walk.tiles * order.tile)
     if keys.scaled:

@@ -24,7 +24,7 @@ SPIKED = 64  # places of a KV tile that the data of one query tile tells apart
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TilePlace:
     """One query tile: where it stands, and the keys there are."""
 
     rows: int
@@ -35,7 +35,7 @@ class Place:
 def prefill_covering(config: PrefillConfig, artifact: Artifact) -> Covering:
     """Calls of a kernel of `config`. Where sequences have their own lengths, one call has all."""
     wanted = tile_counts(artifact.manifest)
-    places: list[Place] = []
+    places: list[TilePlace] = []
     unreached: list[int] = []
     # Where halves of a workgroup have code of their own, the first one meets the diagonal in the
     # last tiles only if there are no more rows than its own.
@@ -66,14 +66,14 @@ def prefill_covering(config: PrefillConfig, artifact: Artifact) -> Covering:
     return Covering(tuple(calls), tuple(dict.fromkeys(limits)))
 
 
-def _calls(config: PrefillConfig, places: list[Place]) -> Iterator[Call]:
+def _calls(config: PrefillConfig, places: list[TilePlace]) -> Iterator[Call]:
     if not config.by_sequence:
         for place in places:
             sizes = {"seq_len": place.rows, "num_keys": place.keys, "start_pos": place.start_pos}
             yield Call(DATA, sizes, thin=True)
         return
     if config.ragged:  # and sequences without a row, at both ends of the others
-        places = [Place(0, 0, 5), *places, Place(0, 0, 0)]
+        places = [TilePlace(0, 0, 5), *places, TilePlace(0, 0, 0)]
         yield Call(DATA, {"lengths": tuple(place.rows for place in places), **_each(places)}, True)
         return
     for rows in dict.fromkeys(place.rows for place in places):
@@ -81,7 +81,7 @@ def _calls(config: PrefillConfig, places: list[Place]) -> Iterator[Call]:
         yield Call(DATA, {"batch": len(alike), "seq_len": rows, **_each(alike)}, True)
 
 
-def _each(places: list[Place]) -> dict[str, tuple[int, ...]]:
+def _each(places: list[TilePlace]) -> dict[str, tuple[int, ...]]:
     """Keys and start of each sequence."""
     return {
         "num_keys": tuple(place.keys for place in places),
@@ -89,12 +89,12 @@ def _each(places: list[Place]) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _tiles(config: PrefillConfig, place: Place) -> int:
+def _tiles(config: PrefillConfig, place: TilePlace) -> int:
     sizes = {"seq_len": place.rows, "start_pos": place.start_pos, "num_keys": place.keys}
     return len(config.tiles(0, **sizes))
 
 
-def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[Place]:
+def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[TilePlace]:
     """Query tiles that may walk `count` tiles, each way once; after them as many as tell all
     places of a KV tile apart, after all keys, where the last tile's end alone is cut. The last
     lacks some rows. `part`: of the query tile that has rows; of less than all, that is all."""
@@ -103,26 +103,26 @@ def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[Place]
     rows = (1 + block // SPIKED) * part - ROWS_SHORT if whole else part
     keys = max(0, block * count - KEYS_SHORT)
     if isinstance(mask, Null):
-        yield Place(rows, 0, keys)
+        yield TilePlace(rows, 0, keys)
         return
     # The last row alone sees the last tile: as many tiles as can be are cut for the first wave.
-    yield Place(rows, max(0, block * (count - 1) + 1 - q_tile), keys)
+    yield TilePlace(rows, max(0, block * (count - 1) + 1 - q_tile), keys)
     # The last rows see it as the diagonal cuts it, from an even position and from an odd one.
     for start in (block * count - q_tile, block * count - q_tile - 1):
-        yield Place(rows, max(count and 1, start), keys)
+        yield TilePlace(rows, max(count and 1, start), keys)
     if isinstance(mask, SlidingWindowCausal):
         # Far from position 0, where the window's start cuts: at several places of a tile.
         for offset in (0, block // 2 + 1):
             start = -(-mask.window // block) * block + mask.window - 1 + offset
             first = mask.first_key(start) // block
-            yield Place(rows, start, max(0, block * (first + count) - KEYS_SHORT))
+            yield TilePlace(rows, start, max(0, block * (first + count) - KEYS_SHORT))
     if isinstance(mask, ChunkedCausal):
         start = mask.window + max(0, block * (count - 1) + 1 - q_tile)
-        yield Place(rows, start, start + q_tile)
+        yield TilePlace(rows, start, start + q_tile)
         crossing = 2 * mask.window - q_tile // 2
         if crossing > 0:
             first = mask.first_key(crossing) // block
-            yield Place(rows, crossing, max(0, block * (first + count) - KEYS_SHORT))
+            yield TilePlace(rows, crossing, max(0, block * (first + count) - KEYS_SHORT))
 
 
 def _uncut(config: PrefillConfig, role: RoleMap, wanted: Sequence[int]) -> Iterator[str]:

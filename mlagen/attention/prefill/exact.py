@@ -42,7 +42,7 @@ from mlagen.attention.prefill.scores import (
     sink_error,
     visible,
 )
-from mlagen.attention.prefill.selection import Part, Selection, Workgroup
+from mlagen.attention.prefill.selection import HeadRows, Selection, Workgroup
 from mlagen.problem.formats import (
     TRANSCENDENTAL,
     U_FP32,
@@ -77,7 +77,7 @@ def exact(
 
 
 def _block(
-    inputs: PrefillInputs, part: Part, data: HeadData, rows: Ints, keys: slice, factor: float
+    inputs: PrefillInputs, part: HeadRows, data: HeadData, rows: Ints, keys: slice, factor: float
 ) -> tuple[Pair, Pair]:
     """O with its bound [rows, depth] and the LSE with its bound [rows, 1] of some rows."""
     config, arithmetic = inputs.config, inputs.arithmetic

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.scores import LN2, HeadData, lse_error, sink_error
-from mlagen.attention.prefill.selection import Part, Selection
+from mlagen.attention.prefill.selection import HeadRows, Selection
 from mlagen.problem.expected import Alternative, Expected
 from mlagen.problem.formats import Floats, confidence, scale_log2e
 
@@ -45,7 +45,7 @@ class Answer:
                 maximum = np.full((), abs(scale_log2e(sink)))
                 self.lse_bounds[at] = LN2 * sink_error(sink) + lse_error(maximum, 0.0 * maximum)
 
-    def with_data(self) -> Iterator[tuple[Part, HeadData]]:
+    def with_data(self) -> Iterator[tuple[HeadRows, HeadData]]:
         """The parts, each with its keys and values; heads of one K/V head share them."""
         known: dict[tuple[int, int], HeadData] = {}
         for part in self.selection.parts:

@@ -15,7 +15,7 @@ from mlagen.attention.masks import MAX_POSITION
 from mlagen.attention.prefill.arithmetic import Arithmetic, arithmetic_of
 from mlagen.attention.prefill.arrays import Ints, checked_start_positions
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.scales import Scales, checked_scales
+from mlagen.attention.prefill.scales import CallScales, checked_scales
 from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_int32, check_offsets, check_pages, check_tensor
 from mlagen.problem.fields import integer
@@ -252,7 +252,7 @@ class PrefillInputs:
     @property
     def score_scale(self) -> float:
         """What takes dot products of the stored Q and K to natural units."""
-        return Scales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
+        return CallScales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""

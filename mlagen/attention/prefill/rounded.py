@@ -55,7 +55,7 @@ from mlagen.attention.prefill.scores import (
     sink_error,
     visible,
 )
-from mlagen.attention.prefill.selection import Part, Selection, Workgroup
+from mlagen.attention.prefill.selection import HeadRows, Selection, Workgroup
 from mlagen.problem.expected import Alternative
 from mlagen.problem.formats import (
     TRANSCENDENTAL,
@@ -140,7 +140,7 @@ def _other_walks(
 
 
 def _wave_blocks(
-    inputs: PrefillInputs, part: Part, cuts: Mapping[Tile, tuple[slice, ...]]
+    inputs: PrefillInputs, part: HeadRows, cuts: Mapping[Tile, tuple[slice, ...]]
 ) -> Iterator[tuple[Ints, tuple[slice, ...]]]:
     """The waves that compute the part's rows, some of one workgroup at a time, with the keys that
     their workgroup walks, or each of several does; nothing where it walks none. Votes are a
@@ -179,7 +179,7 @@ class _Block:
     at: slice
 
     @staticmethod
-    def of(inputs: PrefillInputs, part: Part, waves: Ints) -> _Block:
+    def of(inputs: PrefillInputs, part: HeadRows, waves: Ints) -> _Block:
         size = inputs.config.q_block_size
         rows = (waves[:, None] * size + np.arange(size)).ravel()
         q = np.zeros((len(rows), inputs.config.qk_width))
@@ -231,7 +231,7 @@ class _Scores:
     @staticmethod
     def of(
         inputs: PrefillInputs,
-        part: Part,
+        part: HeadRows,
         data: HeadData,
         block: _Block,
         inside: slice,

@@ -14,7 +14,7 @@ from mlagen.problem.formats import SMALLEST_NORMAL
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
+class CallScales:
     """The softmax scale of a call, and those of its tensors."""
 
     scale: float
@@ -30,12 +30,12 @@ class Scales:
 
 def checked_scales(
     config: PrefillConfig, scale: float, q_scale: float, k_scale: float, v_scale: float
-) -> Scales:
+) -> CallScales:
     """The scales as the kernel receives them: those of tensors as fp32 numbers.
 
     Raises ConfigError for a scale that is not positive and finite, and for scales of bf16 tensors.
     """
-    made = Scales(
+    made = CallScales(
         check_scale(config, scale),
         _tensor_scale(config, "q_scale", q_scale),
         _tensor_scale(config, "k_scale", k_scale),

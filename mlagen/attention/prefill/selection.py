@@ -19,7 +19,7 @@ Workgroup = tuple[int, int, int]  # grid x, y, z: head (remapped), query tile, s
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class HeadRows:
     """Rows of one sequence and one query head. `at` selects them in arrays [batch, rows, heads]."""
 
     sequence: PrefillSequence
@@ -42,7 +42,7 @@ class Part:
 class Selection:
     """All parts of an answer, and its shape [batch, rows, heads]. See `Expected` for the rest."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[HeadRows, ...]
     shape: tuple[int, int, int]
     rows: Ints
     heads: Ints
@@ -89,7 +89,7 @@ def _product(inputs: PrefillInputs, rows: Ints, heads: Ints) -> Selection:
         batch = 0 if ragged else sequence.index
         if own.size:
             parts += [
-                Part(sequence, int(head), own, batch, first, index)
+                HeadRows(sequence, int(head), own, batch, first, index)
                 for index, head in enumerate(heads)
             ]
     batches = 1 if ragged else inputs.batch
@@ -97,14 +97,14 @@ def _product(inputs: PrefillInputs, rows: Ints, heads: Ints) -> Selection:
 
 
 def _of_workgroups(inputs: PrefillInputs, workgroups: Sequence[Workgroup]) -> Selection:
-    parts: list[Part] = []
+    parts: list[HeadRows] = []
     lines: list[Ints] = []  # of each part: [3, rows]
     count = 0
     for workgroup in sorted(set(workgroups), key=lambda group: group[::-1]):
         rows = workgroup_rows(inputs, workgroup)
         sequence, head = inputs.sequences[workgroup[2]], inputs.config.head_of(workgroup[0])
         if rows.size:
-            parts.append(Part(sequence, head, rows, 0, count, 0))
+            parts.append(HeadRows(sequence, head, rows, 0, count, 0))
             batch = 0 if inputs.config.ragged else sequence.index
             named = np.broadcast_arrays(batch, sequence.first_row + rows, head)
             lines.append(np.stack(named))

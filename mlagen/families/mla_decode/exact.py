@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mlagen.attention.latent import exact as latent
-from mlagen.families.mla_decode.expected import Oracle
+from mlagen.families.mla_decode.expected import DecodeOracle
 
-exact = Oracle("exact", latent.exact)
+exact = DecodeOracle("exact", latent.exact)

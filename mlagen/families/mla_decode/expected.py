@@ -63,7 +63,7 @@ def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle:
+class DecodeOracle:
     """What a kernel should compute, block of rows by block."""
 
     name: str

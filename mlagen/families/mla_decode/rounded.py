@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mlagen.attention.latent import rounded as latent
-from mlagen.families.mla_decode.expected import Oracle
+from mlagen.families.mla_decode.expected import DecodeOracle
 
-rounded = Oracle("rounding", latent.rounded)
+rounded = DecodeOracle("rounding", latent.rounded)

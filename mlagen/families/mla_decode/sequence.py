@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mlagen.attention.latent.walk import Ints, Keys, Rows
+from mlagen.attention.latent.walk import Ints, Keys, QueryRows
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 
@@ -15,7 +15,7 @@ ROWS = 128  # query rows a block: [128, keys] fp64 matrices stay small for thous
 
 def sequence_rows(
     inputs: MlaDecodeInputs, sequence: int, heads: Ints
-) -> Iterator[tuple[int, Ints, Rows]]:
+) -> Iterator[tuple[int, Ints, QueryRows]]:
     """The query rows of a sequence in blocks: their KV head, where they stand in [q_len, heads]
     flattened, and they."""
     config = inputs.config
@@ -37,7 +37,7 @@ def sequence_rows(
         rows = np.flatnonzero(of_head == kv_head)
         for start in range(0, len(rows), ROWS):
             at = rows[start : start + ROWS]
-            yield kv_head, at, Rows(q[at], scales[at], seen[at])
+            yield kv_head, at, QueryRows(q[at], scales[at], seen[at])
 
 
 def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Keys:

@@ -34,7 +34,7 @@ class Common(Protocol):
     def rows(self) -> str: ...
 
 
-class Products:
+class ProductTypes:
     """What products are of, of problems that say it by `dtype` and `compute`."""
 
     dtype: str

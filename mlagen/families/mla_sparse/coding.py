@@ -23,7 +23,7 @@ UE8M0_BIAS, UE8M0_NAN = 127, 255  # OCP microscaling formats 1.0: the exponent o
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbers:
+class CodedRows:
     """What rows hold: `exact` [rows, d_qk] fp64 times `scales` [rows] are the numbers.
 
     `bf16` [rows, d_qk]: what stands for `exact` in a kernel that computes in bf16. Where numbers
@@ -54,17 +54,17 @@ def stored_scales(row: RowFormat, d_qk: int, stored: Array, side: Array | None) 
     return np.where(powers == UE8M0_NAN, np.nan, np.ldexp(1.0, powers - UE8M0_BIAS))
 
 
-def decode(row: RowFormat, d_qk: int, stored: Array, side: Array | None) -> Numbers:
+def decode(row: RowFormat, d_qk: int, stored: Array, side: Array | None) -> CodedRows:
     """What rows [rows, columns] hold; `side`: their scales beside the cache."""
     ones = np.ones(len(stored))
     if row.scale in ("none", "cache"):
         plain = stored.astype(np.float64)
-        return Numbers(plain, plain, ones, False)
+        return CodedRows(plain, plain, ones, False)
     scales = stored_scales(row, d_qk, stored, side)
     content = row.content(d_qk)
     if not row.once:
         plain = rope_aware_numbers(stored, content) if row.rope else stored.astype(np.float64)
-        return Numbers(plain, plain, scales[:, 0], True)
+        return CodedRows(plain, plain, scales[:, 0], True)
     numbers = stored[:, :content].astype(np.float32)
     each = np.repeat(scales, row.block, axis=1)[:, :content]
     exact = numbers.astype(np.float64) * each
@@ -75,7 +75,7 @@ def decode(row: RowFormat, d_qk: int, stored: Array, side: Array | None) -> Numb
         rope = np.ascontiguousarray(stored[:, start : start + BF16_BYTES * row.rope])
         turned = rope.view(BF16).astype(np.float64)
         exact, rounded = (np.concatenate([n, turned], axis=1) for n in (exact, rounded))
-    return Numbers(exact, rounded, ones, False)
+    return CodedRows(exact, rounded, ones, False)
 
 
 def encode(row: RowFormat, numbers: Floats, kv_scale: float) -> tuple[Array, Array | None]:

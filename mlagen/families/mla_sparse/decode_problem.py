@@ -26,7 +26,7 @@ from mlagen.families.mla_sparse.checks import (
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
-    Products,
+    ProductTypes,
     check_common,
     check_compute,
 )
@@ -38,7 +38,7 @@ MAX_Q_LEN = 8
 
 
 @dataclass(frozen=True)
-class MlaSparseDecodeConfig(Products, Fields):
+class MlaSparseDecodeConfig(ProductTypes, Fields):
     """One sparse decode kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"

@@ -7,6 +7,6 @@ rounds it to bf16, the distance to what follows from the rounded numbers is part
 from __future__ import annotations
 
 from mlagen.attention.latent import exact as latent
-from mlagen.families.mla_sparse.expected import Oracle
+from mlagen.families.mla_sparse.expected import SparseOracle
 
-exact = Oracle("exact", latent.exact, exact=True)
+exact = SparseOracle("exact", latent.exact, exact=True)

@@ -14,11 +14,11 @@ from mlagen.attention.latent.attended import Attended, Block
 from mlagen.attention.latent.order import D_V, SEESAW, Order
 from mlagen.attention.latent.sink import with_sink
 from mlagen.attention.latent.splits import merged
-from mlagen.attention.latent.walk import Ints, Rows
+from mlagen.attention.latent.walk import Ints, QueryRows
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
-from mlagen.families.mla_sparse.lists import Listed, listed
+from mlagen.families.mla_sparse.lists import ListedKeys, listed
 from mlagen.families.mla_sparse.plain import plain
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, confidence
@@ -67,7 +67,7 @@ def compare_outputs(
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle:
+class SparseOracle:
     """What a kernel should compute, query row by query row. `exact`: of the numbers that are
     stored, else of those that a kernel computes with."""
 
@@ -127,8 +127,8 @@ class Oracle:
 
     def _attended(
         self,
-        rows: Rows,
-        keys: Listed,
+        rows: QueryRows,
+        keys: ListedKeys,
         scale: float,
         order: Order,
         factor: float,
@@ -159,13 +159,15 @@ class Oracle:
         return Attended((output, bound, lse, lse_bound), top, top_bound)
 
 
-def _rows(inputs: MlaSparseInputs, entry: int, token: int, heads: Ints, keys: Listed) -> Rows:
+def _rows(
+    inputs: MlaSparseInputs, entry: int, token: int, heads: Ints, keys: ListedKeys
+) -> QueryRows:
     q = inputs.queries(entry, token)[heads]
     if not np.isfinite(q).all():
         where = f"row {token}" if inputs.batch == 1 else f"sequence {entry}, token {token}"
         raise ConfigError(f"q of {where} is not finite: nothing is expected of it")
     seen = np.broadcast_to(keys.seen, (len(heads), len(keys.seen)))
-    return Rows(q, np.ones(len(heads)), seen)
+    return QueryRows(q, np.ones(len(heads)), seen)
 
 
 def _ranges(starts: Sequence[int], keys: int, tile: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
-from mlagen.families.mla_sparse.lists import Part, check_read
+from mlagen.families.mla_sparse.lists import RowList, check_read
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.arrays import check_int32, check_tensor
@@ -123,10 +123,10 @@ class MlaSparsePrefillInputs(_Call):
         """[num_heads, d_qk], as they are stored."""
         return self.q[token].astype(np.float64)
 
-    def parts(self, entry: int, token: int) -> tuple[Part, ...]:
+    def parts(self, entry: int, token: int) -> tuple[RowList, ...]:
         """The list of a query row."""
         length = None if self.topk_length is None else int(self.topk_length[token])
-        return (Part(self.pool, self.indices[token], length),)
+        return (RowList(self.pool, self.indices[token], length),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,18 +192,18 @@ class MlaSparseDecodeInputs(_Call):
         """[num_heads, d_qk], as they are stored."""
         return self.q[entry, token].astype(np.float64)
 
-    def parts(self, entry: int, token: int) -> tuple[Part, ...]:
+    def parts(self, entry: int, token: int) -> tuple[RowList, ...]:
         """The lists of a token, one a cache."""
         at: tuple[int, ...] = (entry,) if self.config.shared_list else (entry, token)
         length = None if self.topk_length is None else int(self.topk_length[entry])
         positions, last = None, math.inf
         if self.positions is not None and self.first_position is not None:
             positions, last = self.positions[at], int(self.first_position[entry]) + token
-        first = Part(self.pool, self.indices[at], length, positions, last)
+        first = RowList(self.pool, self.indices[at], length, positions, last)
         if self.extra_pool is None or self.extra_indices is None:
             return (first,)
         length = None if self.extra_topk_length is None else int(self.extra_topk_length[entry])
-        return first, Part(self.extra_pool, self.extra_indices[at], length)
+        return first, RowList(self.extra_pool, self.extra_indices[at], length)
 
 
 MlaSparseInputs = MlaSparsePrefillInputs | MlaSparseDecodeInputs

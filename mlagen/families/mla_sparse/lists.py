@@ -18,7 +18,7 @@ from mlagen.problem.formats import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RowList:
     """A list of rows of one cache, `indices` [topk], of which the first `length` places count
     (None: all). `positions` [topk] of keys, of which those up to `last` are seen; None: all are."""
 
@@ -49,17 +49,17 @@ class Part:
         return np.unique(self.indices[: self.places][self.seen].astype(np.int64))
 
 
-class Listing(Protocol):
+class ListedCall(Protocol):
     """A call with a list for each of `batch` times `tokens` query rows."""
 
     @property
     def batch(self) -> int: ...
     @property
     def tokens(self) -> int: ...
-    def parts(self, entry: int, token: int) -> tuple[Part, ...]: ...
+    def parts(self, entry: int, token: int) -> tuple[RowList, ...]: ...
 
 
-def check_read(call: Listing, most: float = math.inf) -> None:
+def check_read(call: ListedCall, most: float = math.inf) -> None:
     """ConfigError for a row that a query sees and whose scales are no scales, or above `most`."""
     read: dict[str, tuple[Pool, list[Ints]]] = {}
     for entry, token in np.ndindex(call.batch, call.tokens):
@@ -82,7 +82,7 @@ def check_read(call: Listing, most: float = math.inf) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listed:
+class ListedKeys:
     """The keys of a query row in the order in which a kernel walks them: `kernel`, as it computes
     with them; `exact` [keys, columns] times their scales is what they are. `seen` [keys]."""
 
@@ -106,7 +106,7 @@ class Listed:
         return self.exact is not self.kernel.stored
 
 
-def listed(parts: tuple[Part, ...], tile: int, *, of_columns: bool = False) -> Listed:
+def listed(parts: tuple[RowList, ...], tile: int, *, of_columns: bool = False) -> ListedKeys:
     """The keys of lists that follow each other, each but the last padded to whole tiles. What is no
     key is 0. `of_columns`: a kernel multiplies sums of columns by scales, and rounds no number.
     ConfigError where a key is not finite."""
@@ -148,10 +148,10 @@ def listed(parts: tuple[Part, ...], tile: int, *, of_columns: bool = False) -> L
     same = all(one is other for one, other in zip(exact, stored, strict=True))
     groups = np.concatenate(columns) if of_columns else None
     keys = Keys(whole, np.concatenate(scales), scaled, all_rows if again else None, groups)
-    return Listed(keys, whole if same else np.concatenate(exact), all_seen)
+    return ListedKeys(keys, whole if same else np.concatenate(exact), all_seen)
 
 
-def _check_finite(part: Part, rows: Ints, numbers: Floats) -> None:
+def _check_finite(part: RowList, rows: Ints, numbers: Floats) -> None:
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if bad.size:
         raise ConfigError(

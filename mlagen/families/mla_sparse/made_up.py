@@ -31,7 +31,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.coding import encode
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparsePrefillInputs
-from mlagen.families.mla_sparse.lists import Part
+from mlagen.families.mla_sparse.lists import RowList
 from mlagen.families.mla_sparse.pool import Pool, empty_pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.arrays import untouched
@@ -86,7 +86,7 @@ def mla_sparse_prefill_inputs(
     length = None if lengths is None else np.array(lengths, np.int32)
     for row in range(rows) if only is None else only:
         count = None if length is None else int(length[row])
-        made.fill(Part(pool, indices[row], count), numbers)
+        made.fill(RowList(pool, indices[row], count), numbers)
     return MlaSparsePrefillInputs(
         config, queries, pool.cache, indices, topk_length=length,
         kv_scales=pool.scales, **made.given,
@@ -143,7 +143,7 @@ def mla_sparse_decode_inputs(
         for number, pool in enumerate(pools):
             length = lengths_of[number]
             limit = None if length is None else int(length[entry])
-            part = Part(pool, lists[number][at], limit)
+            part = RowList(pool, lists[number][at], limit)
             if config.causal and number == 0:
                 last = int(others["first_position"][entry]) + token
                 part = replace(part, positions=others["positions"][at], last=last)
@@ -263,7 +263,7 @@ class _Maker:
             own[at] = self.rng.choice(nothing, int(at.sum()))
         return own
 
-    def fill(self, part: Part, numbers: Floats) -> None:
+    def fill(self, part: RowList, numbers: Floats) -> None:
         """Stores the rows that are seen of a list."""
         rows = part.read
         part.pool.put(rows, *encode(part.pool.row, numbers[rows], self.kv_scale))

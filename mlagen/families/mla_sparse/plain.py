@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.attention.latent.order import D_V
-from mlagen.attention.latent.walk import Rows
-from mlagen.families.mla_sparse.lists import Listed
+from mlagen.attention.latent.walk import QueryRows
+from mlagen.families.mla_sparse.lists import ListedKeys
 from mlagen.problem.formats import Floats
 
 
-def plain(rows: Rows, keys: Listed, scale: float) -> tuple[Floats, Floats, Floats]:
+def plain(rows: QueryRows, keys: ListedKeys, scale: float) -> tuple[Floats, Floats, Floats]:
     """O [rows, 512], the LSE and the largest score [rows] of rows that see a key each."""
     numbers = keys.exact * keys.kernel.scales[:, None]
     scores = np.where(rows.seen, scale * rows.scales[:, None] * (rows.q @ numbers.T), -np.inf)

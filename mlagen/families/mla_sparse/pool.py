@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.families.mla_sparse.call_checks import check_side
-from mlagen.families.mla_sparse.coding import Numbers, decode, stored_scales
+from mlagen.families.mla_sparse.coding import CodedRows, decode, stored_scales
 from mlagen.families.mla_sparse.paging import check_strides
 from mlagen.families.mla_sparse.rows import RowFormat
 from mlagen.problem.arrays import check_tensor, untouched, unwritten
@@ -62,7 +62,7 @@ class Pool:
         data, scales = model1_parts(self.cache, self.row.behind)
         return np.concatenate([data[page, place], scales[page, place]], axis=1), side
 
-    def numbers(self, rows: Indices) -> Numbers:
+    def numbers(self, rows: Indices) -> CodedRows:
         """What these rows hold."""
         return decode(self.row, self.d_qk, *self.stored(rows))
 

@@ -24,7 +24,7 @@ from mlagen.families.mla_sparse.checks import (
     OUTPUT_DTYPES,
     Q_DTYPES,
     WIDTHS,
-    Products,
+    ProductTypes,
     check_common,
     check_compute,
 )
@@ -34,7 +34,7 @@ from mlagen.problem.fields import Fields, told
 
 
 @dataclass(frozen=True)
-class MlaSparsePrefillConfig(Products, Fields):
+class MlaSparsePrefillConfig(ProductTypes, Fields):
     """One sparse prefill kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mlagen.attention.latent import rounded as latent
-from mlagen.families.mla_sparse.expected import Oracle
+from mlagen.families.mla_sparse.expected import SparseOracle
 
-rounded = Oracle("rounding", latent.rounded, exact=False)
+rounded = SparseOracle("rounding", latent.rounded, exact=False)

@@ -8,11 +8,11 @@ from typing import Any
 from mlagen.attention.latent.gfx950.key_tile import Bf16Tile
 from mlagen.attention.latent.gfx950.loop import LatentLoop
 from mlagen.attention.latent.gfx950.parts import Request
-from mlagen.attention.latent.gfx950.queries import BF16, Columns
+from mlagen.attention.latent.gfx950.queries import BF16, ColumnGroup
 from mlagen.dsl import Access, Binding, Extent, Operation, Tile
 
 
-class Bf16:
+class Bf16Rows:
     """Eight lanes fetch a row, 128 bytes of it a pass."""
 
     look_up, page_slots, scale_bytes, scales = 2, 4, 0, None
@@ -23,7 +23,7 @@ class Bf16:
 
     def __init__(self, loop: LatentLoop) -> None:
         self.loop = loop
-        self.tile = Bf16Tile(loop.shape, (Columns(loop.k.d_qk, BF16, loop.k.dtype),))
+        self.tile = Bf16Tile(loop.shape, (ColumnGroup(loop.k.d_qk, BF16, loop.k.dtype),))
 
     def lane(self) -> dict[str, Request]:
         return {}

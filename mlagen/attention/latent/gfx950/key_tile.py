@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlagen.attention.latent.gfx950.queries import BF16, E4M3, Columns
+from mlagen.attention.latent.gfx950.queries import BF16, E4M3, ColumnGroup
 from mlagen.attention.latent.gfx950.shape import FRAGMENT, GROUP, HALF, PAIR, QUAD, Shape
 from mlagen.attention.latent.gfx950.sizes import ELEMENT_BYTES
 from mlagen.targets.gfx950.dsl import Subtiled, TileLayout, Xor
@@ -24,7 +24,7 @@ class KeyTile:
     """`columns` of a row, as LDS holds them; `multiplied`: the type of P and V in their product."""
 
     shape: Shape
-    columns: tuple[Columns, ...]
+    columns: tuple[ColumnGroup, ...]
     multiplied: str = BF16
     keys: ClassVar[int]
     span: ClassVar[int]  # bytes of a row that lie together
@@ -72,7 +72,7 @@ class KeyTile:
             for block in range(self.key_blocks)
         ]
 
-    def key_products(self) -> Iterator[tuple[int, Columns, int, Places]]:
+    def key_products(self) -> Iterator[tuple[int, ColumnGroup, int, Places]]:
         """Of S^T: step and type of the columns, block of keys, and what makes the operand."""
         area = step = 0
         for run in self.columns:

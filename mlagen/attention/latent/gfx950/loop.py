@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from mlagen.attention.latent.gfx950.parts import (
     Context,
+    LatentForm,
     Output,
-    Parts,
     Products,
     Rows,
     Softmax,
@@ -38,7 +38,7 @@ class LatentLoop:
     """One kernel over its ring and the schedule's register tiles: S, O, Q and the bands KB and VB,
     and what its storage asks for."""
 
-    def __init__(self, k: Any, s: Space, parts: Parts) -> None:
+    def __init__(self, k: Any, s: Space, parts: LatentForm) -> None:
         self.k, self.space, self.shape, self.tiles = k, s, parts.shape, s.registers
         self.products: Products = parts.products(self)
         self.storage: Storage = parts.storage(self)

@@ -162,7 +162,7 @@ Made = Callable[[Any], Any]  # of a part, for a loop
 
 
 @dataclass(frozen=True)
-class Parts:
+class LatentForm:
     """A form of the kernel. `shape`: query rows of a wave. `slots`, `bands`: choices of tiles in
     LDS, and of units of K, or of V, in registers on their way to products, the usual ones first."""
 

@@ -34,7 +34,7 @@ Place = tuple[Regs, int]  # address and offset of a read
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class LdsProduct:
     """A matrix product whose operand A comes from LDS by `reads`, and as it is or `converted`."""
 
     reads: tuple[Place, ...]
@@ -118,7 +118,7 @@ class Bf16Products:
 
     # ---- their products -----------------------------------------------------------------------
 
-    def _key_products(self, scores: Regs) -> list[Product]:
+    def _key_products(self, scores: Regs) -> list[LdsProduct]:
         """Those of a tile whose scores are `scores`."""
         loop, shape = self.loop, self.loop.shape
         queries = loop.context["query"].operands
@@ -128,10 +128,10 @@ class Bf16Products:
             reads = tuple(self._place("key", loop.ring.areas[a].plan, a, n) for a, n in places)
             converted, c = run.key != run.product, target if step else 0
             mfma = self._mfma(run.product)
-            found.append(Product(reads, converted, mfma, target, queries[step], c))
+            found.append(LdsProduct(reads, converted, mfma, target, queries[step], c))
         return found
 
-    def _value_products(self, p: Regs) -> list[Product]:
+    def _value_products(self, p: Regs) -> list[LdsProduct]:
         """Those of a tile whose P is `p`."""
         tile = self.loop.storage.tile
         converted, mfma = self._converts_values, self._mfma(self.multiplied)
@@ -139,7 +139,7 @@ class Bf16Products:
         for block, part, places in tile.value_products(self.loop.k.d_v):
             reads = tuple(self._place("value", self.loop.values, a, n) for a, n in places)
             target, b = self.loop.output.block(block), p.part(part, tile.value_part)
-            found.append(Product(reads, converted, mfma, target, b, target))
+            found.append(LdsProduct(reads, converted, mfma, target, b, target))
         return found
 
     def _mfma(self, element: str) -> str:
@@ -160,7 +160,7 @@ class Bf16Products:
     # ---- what feeds them ----------------------------------------------------------------------
 
     def _first(
-        self, name: str, band: str, plan: ReadPlan, products: Callable[[Regs], Sequence[Product]]
+        self, name: str, band: str, plan: ReadPlan, products: Callable[[Regs], Sequence[LdsProduct]]
     ) -> Context:
         """This tile's addresses, and the first reads."""
         loop = self.loop
@@ -184,7 +184,7 @@ class Bf16Products:
         return context
 
     def _stream(
-        self, name: str, tile: Tile, band: str, products: Callable[[Regs], Sequence[Product]],
+        self, name: str, tile: Tile, band: str, products: Callable[[Regs], Sequence[LdsProduct]],
         **more: Any,
     ) -> Operation:  # fmt: skip
         """The products in order, with all that feeds them."""
@@ -196,7 +196,7 @@ class Bf16Products:
 
         return loop.record(name, tile, "products/products", context, access=loop.read(tile), **more)
 
-    def _fed(self, band: str, products: Sequence[Product]) -> Iterator[dict[str, Any]]:
+    def _fed(self, band: str, products: Sequence[LdsProduct]) -> Iterator[dict[str, Any]]:
         """Each product with the conversions before it, one product ahead, and after it the reads
         that take the registers which were read by then."""
         held = self.loop.tiles[band].regs()

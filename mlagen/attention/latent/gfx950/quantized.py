@@ -14,7 +14,7 @@ from mlagen.attention.latent.gfx950.key_tile import E4m3Tile
 from mlagen.attention.latent.gfx950.loop import LatentLoop
 from mlagen.attention.latent.gfx950.parts import Request
 from mlagen.attention.latent.gfx950.products import AHEAD
-from mlagen.attention.latent.gfx950.queries import BF16, E4M3, Columns
+from mlagen.attention.latent.gfx950.queries import BF16, E4M3, ColumnGroup
 from mlagen.attention.latent.gfx950.shape import FRAGMENT, GROUP, LANES, QUAD
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.dsl import Access, Binding, Extent, Operation, Tile, Value, at_least
@@ -35,7 +35,7 @@ class Quantized:
         self.scales = LdsScales(loop) if loop.k.rope_aware else None
         self.scale_bytes = self.tile.keys * 4 * COPIES if self.scales else 0
 
-    def _columns(self) -> tuple[Columns, ...]:
+    def _columns(self) -> tuple[ColumnGroup, ...]:
         """A row's: those of one type, or latent and rotary ones. With 32 rows one instruction adds
         four steps of e4m3, which two reads bring where nothing is converted."""
         k, wide = self.loop.k, self.loop.shape.rows > GROUP
@@ -43,8 +43,10 @@ class Quantized:
         joined = 4 if latent == E4M3 and wide else 1
         if not k.rope_aware:
             pieces = joined // 2 if wide and self.loop.products.multiplied == E4M3 else joined
-            return (Columns(k.d_qk, E4M3, latent, pieces, joined),)
-        return Columns(k.d_v, E4M3, latent, joined, joined), Columns(k.d_rope, BF16, rotary, 2)
+            return (ColumnGroup(k.d_qk, E4M3, latent, pieces, joined),)
+        return ColumnGroup(k.d_v, E4M3, latent, joined, joined), ColumnGroup(
+            k.d_rope, BF16, rotary, 2
+        )
 
     @property
     def page_slots(self) -> int:

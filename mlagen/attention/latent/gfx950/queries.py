@@ -23,7 +23,7 @@ Converted = tuple[Regs, Regs, int]  # register of two bf16, register of four e4m
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnGroup:
     """`count` columns of a row that are stored and multiplied alike: the types of the cache's and
     of the queries' numbers. A product adds `joined` steps of the wave's shape; a fragment of K has
     a lane's columns of it in so many `pieces`."""
@@ -78,12 +78,12 @@ class Query:
         return tuple(dict.fromkeys(load.width for load in self.loads))
 
 
-def query_registers(columns: Sequence[Columns], shape: Shape) -> int:
+def query_registers(columns: Sequence[ColumnGroup], shape: Shape) -> int:
     """Registers that a row's columns take in a lane."""
     return sum(run.steps(shape) * run.registers for run in columns)
 
 
-def query_of(columns: Sequence[Columns], shape: Shape, registers: Regs) -> Query:
+def query_of(columns: Sequence[ColumnGroup], shape: Shape, registers: Regs) -> Query:
     """The row's columns in those registers."""
     operands: list[Regs] = []
     loads: list[QueryLoad] = []

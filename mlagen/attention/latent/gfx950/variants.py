@@ -9,12 +9,12 @@ from typing import Any
 from mlagen.attention.facts import Items
 from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.facts import Facts
-from mlagen.attention.latent.gfx950.parts import Parts
+from mlagen.attention.latent.gfx950.parts import LatentForm
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.attention.latent.order import Order
 from mlagen.dsl import Variant
 
-OfProblem = Parts | Callable[[Any], Parts]
+OfProblem = LatentForm | Callable[[Any], LatentForm]
 OfRows = Callable[[Any, int], Costs]
 
 
@@ -40,8 +40,8 @@ def of_parts(table: Callable[..., None], parts: OfProblem, k: Any, s: Any) -> No
     table(k, s, of_problem(parts, k))
 
 
-def of_problem(parts: OfProblem, k: Any) -> Parts:
-    return parts if isinstance(parts, Parts) else parts(k)
+def of_problem(parts: OfProblem, k: Any) -> LatentForm:
+    return parts if isinstance(parts, LatentForm) else parts(k)
 
 
 def _facts(

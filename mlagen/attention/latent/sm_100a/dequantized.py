@@ -14,7 +14,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
-from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
+from mlagen.attention.latent.sm_100a.kernel import VALUES, TensorMemoryKernel
 from mlagen.attention.latent.sm_100a.parts import Rows
 from mlagen.attention.latent.sm_100a.scales import scales_of
 from mlagen.dsl import Tile, Value, bind, by
@@ -30,10 +30,10 @@ class Dequantized:
 
     converts, lands = True, False
 
-    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, rows: Rows) -> None:
         self.kernel, self.templates = kernel, f"storage/{rows.name}"
         self.pieces = {
-            pipeline.name: Piece(
+            pipeline.name: ProducerShare(
                 pipeline, rows.form, kernel.producer_threads(pipeline),
                 column_boxes(kernel, pipeline, COLUMNS), kernel.half(pipeline),
             )
@@ -91,7 +91,9 @@ class Dequantized:
                            piece=self.pieces[pipeline.name], **more)  # fmt: skip
 
 
-def column_boxes(kernel: Kernel, pipeline: Pipeline, width: int) -> tuple[tuple[TmaTile, int], ...]:
+def column_boxes(
+    kernel: TensorMemoryKernel, pipeline: Pipeline, width: int
+) -> tuple[tuple[TmaTile, int], ...]:
     """Tiles of `width` columns with the first of these, of a pair in the first block."""
     if kernel.half(pipeline) != "columns":
         return tuple((tile, width * n) for n, tile in enumerate(pipeline.tiles))
@@ -100,7 +102,7 @@ def column_boxes(kernel: Kernel, pipeline: Pipeline, width: int) -> tuple[tuple[
 
 
 @dataclass(frozen=True)
-class Piece:
+class ProducerShare:
     """What one feeder of `threads` makes of a tile: `rows` rows of `boxes`, tiles of 64 columns
     with the first of these. `half`: what the second block of a CTA pair has instead: the other
     "rows", or "columns", those `apart` further. "": there is no other block."""

@@ -15,7 +15,7 @@ VALUES = 256  # columns of V that a product has
 
 
 @dataclass
-class Kernel(Recording):
+class TensorMemoryKernel(Recording):
     """Of a problem with `d_qk`, `d_v`, and `product_bytes` of an operand's number."""
 
     def __post_init__(self) -> None:

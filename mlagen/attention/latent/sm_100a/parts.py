@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
-from mlagen.attention.latent.sm_100a.kernel import Kernel, check_roles
+from mlagen.attention.latent.sm_100a.kernel import TensorMemoryKernel, check_roles
 from mlagen.attention.latent.sm_100a.products import Products
 from mlagen.attention.latent.sm_100a.queries import Queries
 from mlagen.attention.latent.sm_100a.softmax import Softmax
@@ -31,7 +31,7 @@ class Rows(Protocol):
     positions: bool
     ahead: tuple[str, ...]
 
-    def __init__(self, kernel: Kernel, softmax: WarpRole) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, softmax: WarpRole) -> None:
         """Declares the kernel's signature, and what its setup finds."""
 
     @staticmethod
@@ -48,7 +48,7 @@ class Storage(Protocol):
     converts: ClassVar[bool]
     lands: ClassVar[bool]
 
-    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, rows: Rows) -> None:
         """Declares registers of feeders."""
 
     @staticmethod
@@ -76,7 +76,7 @@ class Latent:
                 f"{storage.__name__} for rows that are "
                 + ("converted" if k.dequantized else "products' operands as they are stored"),
             )
-        kernel = Kernel(k, s)
+        kernel = TensorMemoryKernel(k, s)
         threads = {pipeline.producer: storage.threads(s.smem.blocks) for pipeline in kernel.rows}
         check_roles(s, {**threads, softmax.name: 128})
         self.kernel, self.softmax_role = kernel, softmax.name
@@ -116,7 +116,7 @@ class Latent:
 class Output:
     """O / l and LSE of all keys of a row, or of a part of them, in fp32, for the merge kernel."""
 
-    def __init__(self, kernel: Kernel, rows: str) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, rows: str) -> None:
         self.kernel, self.template = kernel, f"output/{rows}"
 
     def finish(self) -> None:

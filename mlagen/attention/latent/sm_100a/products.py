@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
+from mlagen.attention.latent.sm_100a.kernel import VALUES, TensorMemoryKernel
 from mlagen.dsl import Tile, Value, exactly, touched
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import TmemRegion, tiles_of
@@ -27,7 +27,7 @@ class Products:
     """Over the pipelines query, keys, weights and scores, of a CTA pair also values, the sums `o`
     and the region Q of what is copied of the queries."""
 
-    def __init__(self, kernel: Kernel, o: TmemRegion) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, o: TmemRegion) -> None:
         pipelines, kept = kernel.s.smem.pipelines, kernel.s.tmem.regions["Q"]
         query, weights, scores = (pipelines[name] for name in ("query", "weights", "scores"))
         keys, values = kernel.rows[0], kernel.rows[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.attention.latent.sm_100a.kernel import Kernel
+from mlagen.attention.latent.sm_100a.kernel import TensorMemoryKernel
 from mlagen.dsl import Tile, Value, bind
 from mlagen.targets.nvidia.dsl import WarpRole, filled, release
 
@@ -14,7 +14,7 @@ class Queries:
     `softmax`: the role that makes bf16 of them, which waits for scores anyway. Where blocks have
     several items, Q comes with an item's first tile, and is given back."""
 
-    def __init__(self, kernel: Kernel, template: str, softmax: WarpRole) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, template: str, softmax: WarpRole) -> None:
         pipeline, stored = kernel.s.smem.pipelines["query"], kernel.k.as_stored
         filled(
             pipeline, threads=0 if stored else softmax.threads, arrive="" if stored else "fenced"

@@ -19,7 +19,7 @@ import struct
 
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.order import LEAST_POWER, OF_E4M3, SELDOM_MOVED
-from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
+from mlagen.attention.latent.sm_100a.kernel import VALUES, TensorMemoryKernel
 from mlagen.dsl import Extent, Tile, Value, at_least, bind, exactly, touched
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import WarpRole, filled, tiles_of
@@ -31,7 +31,9 @@ class Softmax:
     """Over the pipelines scores and weights and registers (s, p, o). `weighs`: whether each row has
     a scale. Macros of the folder `rows` hide scores of keys that are none."""
 
-    def __init__(self, kernel: Kernel, role: WarpRole, rows: str, *, weighs: bool) -> None:
+    def __init__(
+        self, kernel: TensorMemoryKernel, role: WarpRole, rows: str, *, weighs: bool
+    ) -> None:
         s, k = kernel.s, kernel.k
         weights, scores = s.smem.pipelines["weights"], s.smem.pipelines["scores"]
         if scores.depth != 1 or weights.depth != 1:

@@ -25,7 +25,7 @@ WORD = 4  # bytes of the slices that a role has
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class CombinedSplits:
     """`rows` rows of `columns` columns that roles put together: a room of each holds the weights of
     all parts, a row after another, and which slices it has."""
 
@@ -79,7 +79,7 @@ class Parts:
 
 def parts_over(
     s: PipelineSpace, tiles: Sequence[TmaTile], rows: int, columns: int, *roles: WarpRole
-) -> Parts:
+) -> CombinedSplits:
     """Parts whose weights lie in place of `tiles`, one or more a role."""
     rooms, left = {}, list(tiles)
     need = FLOAT * (FOUR + rows * MOST_SLICES // len(roles))
@@ -88,4 +88,4 @@ def parts_over(
         while sum(tile.bytes * tile.slots for tile in over) < need:
             over.append(left.pop(0))
         rooms[role.name] = s.smem.scratch(f"weights of {role.name}", *over)
-    return Parts(rooms, rows, columns, roles[0].threads)
+    return CombinedSplits(rooms, rows, columns, roles[0].threads)

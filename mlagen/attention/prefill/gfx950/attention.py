@@ -32,7 +32,7 @@ from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class SoftmaxForm:
     """`early`: scores of a lane whose exp2 is taken with the maximum, the others' with the row sum.
     `eager`: the maximum moves on every tile. `packed_sums`: two additions of P an instruction.
     `mixed`: exp2 and other instructions take turns; otherwise each kind follows the other."""
@@ -51,7 +51,7 @@ class PrefillAttention:
     regs: PrefillState
     form: MatrixFormat
     qk_steps: int  # matrix instructions of a block of 32 keys
-    softmax: Softmax
+    softmax: SoftmaxForm
     pages: Pages | None
     persistent = False
     scale: Regs | None = None  # c, where scores are multiplied by it

@@ -39,7 +39,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class PageWalk:
     """The look-ups of a `WalkPlan` from tile to tile. `next_key`: key that this wave's part of the
     next tile starts at; `entry`: byte offset of its page in the table's row, for pages of one key
     that of each lane; `inside`: key of its page that the tile starts at. None where not needed."""
@@ -63,7 +63,7 @@ class PagedArea:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class PagedRing:
     """A ring whose tiles come from pages, and the buffer resource that they are fetched through;
     none for pages of one key."""
 
@@ -84,7 +84,7 @@ class Pages:
         k: PrefillConfig,
         s: Space,
         regs: PrefillState,
-        rings: Sequence[Paged],
+        rings: Sequence[PagedRing],
         *,
         shared: bool = False,
     ) -> None:
@@ -274,7 +274,7 @@ class _Registers:
             what = f"key of its page that the next {tile} is at"
             self.inside = scalar(f"{name}IN", 1, what)
 
-    def walks(self, plan: RingPlan) -> tuple[Walk, ...]:
+    def walks(self, plan: RingPlan) -> tuple[PageWalk, ...]:
         """The registers in the order of a plan."""
         found, at = [], 0
         for number, walk in enumerate(plan.walks):
@@ -284,7 +284,7 @@ class _Registers:
             )
             at += len(walk.rows)
             found.append(
-                Walk(
+                PageWalk(
                     walk.start,
                     lookups,
                     self.next_key and self.next_key[number],

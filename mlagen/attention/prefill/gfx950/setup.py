@@ -45,7 +45,7 @@ class LdsAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class FetchLanes:
     """What each lane fetches and reads. `blocks`: (register, first fetching wave, bytes from one
     wave's part of a DMA pass to the next)."""
 
@@ -94,7 +94,7 @@ class Setup:
         yield "buffers", self.common | {"page_buffers": page_buffers}
         yield "walk", self.common | _walk(self.k, self.regs) | {"row_offsets": rows}
 
-    def lanes(self, lanes: Callable[[Binding], Lanes]) -> Context:
+    def lanes(self, lanes: Callable[[Binding], FetchLanes]) -> Context:
         """What each lane fetches and reads."""
         return lambda at: self.common | {"lanes": lanes(at)}
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
+from mlagen.attention.prefill.gfx950.attention import PrefillAttention, SoftmaxForm
 from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS
-from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
-from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
+from mlagen.attention.prefill.gfx950.pages import PagedArea, PagedRing, Pages
+from mlagen.attention.prefill.gfx950.setup import Fetch, FetchLanes, Setup, lds_addresses
 from mlagen.attention.prefill.gfx950.streamed_form import StreamedForm
-from mlagen.attention.prefill.gfx950.streamed_moves import Stream
+from mlagen.attention.prefill.gfx950.streamed_moves import RingStream
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Binding, Operation, PlainOrder, Tile, Value, bind
@@ -47,7 +47,7 @@ class StreamedAttention(PrefillAttention):
         keys: Ring,
         values: Ring,
         form: StreamedForm,
-        softmax: Softmax,
+        softmax: SoftmaxForm,
         *,
         fetch: Mapping[str, Ring],
     ) -> None:
@@ -71,8 +71,8 @@ class StreamedAttention(PrefillAttention):
         if self.fp8:
             self.scale = self.regs.scale
         self.pages = self._pages(s) if k.page_size else None
-        self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
-        self.value_stream = Stream(self.regs, values, (), self.pages)
+        self.key_stream = RingStream(self.regs, keys, self.held.keys, self.pages)
+        self.value_stream = RingStream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
         s.plain = self._order()
@@ -224,7 +224,7 @@ class StreamedAttention(PrefillAttention):
         }
 
     def _products(
-        self, name: str, tile: Tile, stream: Stream, product: Any, *,
+        self, name: str, tile: Tile, stream: RingStream, product: Any, *,
         uses: tuple[Value, ...] = (), **more: Any,
     ) -> Operation:  # fmt: skip
         """The products of a tile's fragments, each followed by the read of the fragment that takes
@@ -252,7 +252,7 @@ class StreamedAttention(PrefillAttention):
             uses=(*uses, stream.band(tile)), **more,
         )  # fmt: skip
 
-    def _lanes(self, at: Binding) -> Lanes:
+    def _lanes(self, at: Binding) -> FetchLanes:
         regs = self.regs
         ring = self.fetch[at.role]
         columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
@@ -269,7 +269,7 @@ class StreamedAttention(PrefillAttention):
             if self.pages is None or not self.pages.by_lane
         ]
         first_wave = ring.waves * list(self.fetch).index(at.role)
-        return Lanes(
+        return FetchLanes(
             tuple(fetches),
             lds_addresses(regs, (self.keys, self.values)),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
@@ -284,7 +284,7 @@ class StreamedAttention(PrefillAttention):
             self.values: [(self.held.values, 0)],
         }
         paged = [
-            Paged(
+            PagedRing(
                 ring,
                 tuple(
                     PagedArea(tensor, source, first)

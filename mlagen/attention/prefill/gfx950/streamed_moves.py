@@ -13,7 +13,7 @@ from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
-class Stream:
+class RingStream:
     """One ring, from global memory to its products.
 
     `areas`: the ring's areas as columns of tensors. Fragments are numbered in the order of their

@@ -7,10 +7,10 @@ the matrix pipe works on one tile, the vector pipe works on the other.
 from __future__ import annotations
 
 from mlagen.attention.prefill.facts import PrefillFacts
-from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
+from mlagen.attention.prefill.gfx950.attention import PrefillAttention, SoftmaxForm
 from mlagen.attention.prefill.gfx950.fragments import BF16, FORMATS, MFMA_K, MFMA_ROWS
-from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
-from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
+from mlagen.attention.prefill.gfx950.pages import PagedArea, PagedRing, Pages
+from mlagen.attention.prefill.gfx950.setup import Fetch, FetchLanes, Setup, lds_addresses
 from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.gfx950.form import operands, refuse_unsupported, signature
@@ -49,11 +49,11 @@ class Attention(PrefillAttention):
     ) -> None:
         self.k, self.keys, self.values, self.form = k, keys, values, FORMATS["bf16"]
         self.config, self.qk_steps = k, k.depth // MFMA_K
-        self.softmax = Softmax(k.kv_block // 4, mixed=mixed)
+        self.softmax = SoftmaxForm(k.kv_block // 4, mixed=mixed)
         self.tensors = operands(k).tensors
         self.regs = PrefillRegisters(k, s, entry, keys, values)
         paged = [
-            Paged(
+            PagedRing(
                 ring,
                 (PagedArea(tensor, self.regs.sources[ring.name], 0),),
                 self.regs.buffers[ring.name],
@@ -142,7 +142,7 @@ class Attention(PrefillAttention):
 
     # ---- templates --------------------------------------------------------------------------
 
-    def _lanes(self) -> Lanes:
+    def _lanes(self) -> FetchLanes:
         rings = (self.keys, self.values)
         row_bytes = self.config.kv_row_stride * BF16
         rows = [
@@ -153,7 +153,7 @@ class Attention(PrefillAttention):
             Fetch(ring.name, self.regs.sources[ring.name], row, ring.dma.byte, row_bytes)
             for ring, row in zip(rings, rows, strict=True)
         ]
-        return Lanes(
+        return FetchLanes(
             tuple(fetches),
             lds_addresses(self.regs, rings),
             ((self.regs.lds_wave, 0, self.keys.dma.wave_stride),),

@@ -15,7 +15,7 @@ from typing import Any
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
 from mlagen.attention.latent.sm_100a.dequantized import column_boxes
-from mlagen.attention.latent.sm_100a.kernel import Kernel
+from mlagen.attention.latent.sm_100a.kernel import TensorMemoryKernel
 from mlagen.attention.latent.sm_100a.parts import Rows
 from mlagen.dsl import Tile, bind, by
 from mlagen.dsl.plain import Part
@@ -34,7 +34,7 @@ class Paged:
 
     name, persists, positions = "paged", True, False
 
-    def __init__(self, kernel: Kernel, softmax: WarpRole) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, softmax: WarpRole) -> None:
         k, s = kernel.k, kernel.s
         self.kernel, self.softmax, self.weighs = kernel, softmax, k.rope_aware
         self.form = (
@@ -112,7 +112,7 @@ class Boxes:
 
     converts, lands = False, False
 
-    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, rows: Rows) -> None:
         k, s, self.kernel = kernel.k, kernel.s, kernel
         pages = ROWS_A_LANE if k.page_size == 1 else 1
         kernel.context |= {

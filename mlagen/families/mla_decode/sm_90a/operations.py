@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel, SeesawKnobs
 from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
-from mlagen.attention.latent.sm_90a.seesaw.pages import Paged
+from mlagen.attention.latent.sm_90a.seesaw.pages import SeesawPaged
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -57,4 +57,4 @@ def mla_decode(
         item_bytes=ITEM_BYTES,
         arrivals=ARRIVALS,
     )
-    return Seesaw(Kernel(k, s, left, right, feeder, knobs, form), Paged)
+    return Seesaw(SeesawKernel(k, s, left, right, feeder, knobs, form), SeesawPaged)

@@ -15,7 +15,7 @@ from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem, item_rows
 from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy, check_ahead
 from mlagen.attention.latent.sm_90a.registers import SEEN_FROM
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_rows
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, check_rows
 from mlagen.dsl import Tile
 from mlagen.dsl.builder import Mover
 from mlagen.errors import ScheduleError
@@ -45,7 +45,7 @@ class Paged:
         single = k.page_size > 1
         return s.role("producer", warps=1 if single else 4, single=single)
 
-    def __init__(self, kernel: Kernel, producer: WarpRole) -> None:
+    def __init__(self, kernel: SwapAbKernel, producer: WarpRole) -> None:
         """Declares the kernel's signature, and what its setup finds. Raises UnsupportedError for
         chunks."""
         k, s = kernel.k, kernel.s

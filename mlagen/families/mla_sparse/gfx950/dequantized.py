@@ -18,7 +18,7 @@ from typing import Any
 from mlagen.attention.latent.gfx950.key_tile import Bf16Tile
 from mlagen.attention.latent.gfx950.loop import LatentLoop
 from mlagen.attention.latent.gfx950.parts import Request
-from mlagen.attention.latent.gfx950.queries import BF16, Columns
+from mlagen.attention.latent.gfx950.queries import BF16, ColumnGroup
 from mlagen.dsl import Access, Binding, Extent, Operation, Tile, Value, at_least
 from mlagen.families.mla_sparse.gfx950.listed import Listed, named
 from mlagen.families.mla_sparse.gfx950.scale_sources import (
@@ -42,7 +42,7 @@ class Dequantized:
 
     def __init__(self, loop: LatentLoop) -> None:
         self.loop, self.row = loop, loop.k.row_format
-        self.tile = Bf16Tile(loop.shape, (Columns(loop.k.d_qk, BF16, loop.k.dtype),))
+        self.tile = Bf16Tile(loop.shape, (ColumnGroup(loop.k.d_qk, BF16, loop.k.dtype),))
         by_key = self.row.scale == "side" and not self.row.block
         self.scales = LaneScales(loop) if by_key else None
         self.fetching = ("fetch", "load_scales") if by_key else ("fetch",)

@@ -94,7 +94,7 @@ class InRow(_Scales):
         return self.first + AREA * n // self.row.block, 0
 
 
-class Beside(_Scales):
+class ScalesBeside(_Scales):
     """fp32, in an array beside the cache. Of narrow blocks the lanes of an area have two."""
 
     template, exponents, before_rope = "latent/storage/scales_beside.s.j2", False, 0
@@ -163,7 +163,7 @@ class PowersInRow(_Scales):
 # By what scales are and whether they lie behind the rows of a page.
 SOURCES: dict[tuple[str, bool], Callable[[RowFormat, int, int], ScaleSource]] = {
     ("fp32", False): InRow,
-    ("side", False): Beside,
+    ("side", False): ScalesBeside,
     ("ue8m0", True): AtPageEnd,
     ("ue8m0", False): PowersInRow,
 }

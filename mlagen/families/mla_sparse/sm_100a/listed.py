@@ -14,7 +14,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import ROWS, TILE
-from mlagen.attention.latent.sm_100a.kernel import VALUES, Kernel
+from mlagen.attention.latent.sm_100a.kernel import VALUES, TensorMemoryKernel
 from mlagen.attention.latent.sm_100a.parts import Rows
 from mlagen.dsl import Tile, bind, by, exactly, touched
 from mlagen.dsl.plain import Part
@@ -36,7 +36,7 @@ class Listed:
 
     name, persists = "listed", False
 
-    def __init__(self, kernel: Kernel, softmax: WarpRole) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, softmax: WarpRole) -> None:
         k, s = kernel.k, kernel.s
         self.kernel, self.softmax, self.form = kernel, softmax, row_form(k) or RowForm(k.d_qk)
         self.weighs = self.form.scales == "key"
@@ -120,7 +120,7 @@ class Gathered:
 
     converts, lands = False, True
 
-    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+    def __init__(self, kernel: TensorMemoryKernel, rows: Rows) -> None:
         k, s, self.kernel = kernel.k, kernel.s, kernel
         threads = self.threads(s.smem.blocks)
         fetched, half = TILE * LANES_A_ROW // threads, VALUES // 2 * k.product_bytes

@@ -1,12 +1,12 @@
 """What fetches listed rows to registers on Hopper, where K is operand A there.
 
-`Loads`: a thread loads what it has of its two keys, 64 columns after another, as their registers
-become free. `Bulk`: one instruction fetches a row, a bulk copy to SMEM. Loads of 16 bytes find a
-row's page anew each time, which takes longer than its bytes where rows lie in gigabytes. A warp
-fetches its own rows, eight at a time: the first keys of its threads for the next tile but one while
-it converts the next one, then their second keys during the softmax. From SMEM threads take the
-numbers that they keep. Of the first tile both halves are fetched at once, the second one to where
-values will lie.
+`RegisterLoads`: a thread loads what it has of its two keys, 64 columns after another, as their
+registers become free. `Bulk`: one instruction fetches a row, a bulk copy to SMEM. Loads of 16 bytes
+find a row's page anew each time, which takes longer than its bytes where rows lie in gigabytes. A
+warp fetches its own rows, eight at a time: the first keys of its threads for the next tile but one
+while it converts the next one, then their second keys during the softmax. From SMEM threads take
+the numbers that they keep. Of the first tile both halves are fetched at once, the second one to
+where values will lie.
 
 Half of a tile is on its way at a time. Where an SM has one block that is too little: `Either` loads
 rows unless the kernel's argument `bulk` is 1. The numbers are the same.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import OwnKeys
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.dsl import Tile, Value, at_least, touched
 
 PITCH = 704  # bytes from row to row: eight lanes' 16 bytes of two rows meet no bank twice
@@ -27,7 +27,7 @@ BARRIERS = 8 * WARPS  # bytes
 FOLDER = "swap_ab/rows/listed"
 
 
-class Loads:
+class RegisterLoads:
     """Rows that are loaded to registers. `scales`: they come with scales, which are loaded when
     those of the tile before are done with. `template`: of the loads of 64 columns."""
 
@@ -37,7 +37,7 @@ class Loads:
     first: tuple[str, ...] = ()
 
     def __init__(
-        self, kernel: Kernel, keys: OwnKeys, *, scales: bool, template: str = "fetch_box"
+        self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool, template: str = "fetch_box"
     ) -> None:
         self.kernel, self.keys, self.scales, self.template = kernel, keys, scales, template
         kernel.context |= {"loads": True, "by_bulk": ""}
@@ -88,7 +88,7 @@ class Bulk:
     first: tuple[str, ...] = ("take_first",)
     last: tuple[str, ...] = ()
 
-    def __init__(self, kernel: Kernel, keys: OwnKeys, *, scales: bool) -> None:
+    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool) -> None:
         self.kernel, self.keys, s = kernel, keys, kernel.s
         tiles = kernel.tiles("cache")
         self.landing = s.smem.scratch("first rows", *tiles[: -(-ROOM // tiles[0].bytes)])
@@ -137,13 +137,13 @@ class Bulk:
 
 
 class Either:
-    """`Bulk`, or `Loads`: the argument says."""
+    """`Bulk`, or `RegisterLoads`: the argument says."""
 
     bulk: ClassVar[bool] = True
     halves, second, first = Bulk.halves, Bulk.second, Bulk.first
 
-    def __init__(self, kernel: Kernel, keys: OwnKeys, *, scales: bool) -> None:
-        loads = Loads(kernel, keys, scales=scales, template="bulk/fetch_box")
+    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool) -> None:
+        loads = RegisterLoads(kernel, keys, scales=scales, template="bulk/fetch_box")
         bulk = Bulk(kernel, keys, scales=scales)
         self.after, self.last = loads.after, loads.last
         self.fetch_after, self.fetch_scales = loads.fetch_after, loads.fetch_scales
@@ -153,8 +153,8 @@ class Either:
         kernel.name(("by_bulk", ".pred", "whether rows are fetched whole"))
 
 
-FETCHING: dict[str, type[Loads | Bulk | Either]] = {
-    "loads": Loads,
+FETCHING: dict[str, type[RegisterLoads | Bulk | Either]] = {
+    "loads": RegisterLoads,
     "bulk": Bulk,
     "either": Either,
 }

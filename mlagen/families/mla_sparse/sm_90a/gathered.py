@@ -20,15 +20,17 @@ from mlagen.attention.latent.sm_90a.column_scales import scales_template
 from mlagen.attention.latent.sm_90a.registers import FLOAT
 from mlagen.attention.latent.sm_90a.seesaw.grains import SCALE_BITS
 from mlagen.attention.latent.sm_90a.seesaw.queries import TOGETHER
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Weights
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import WeightForm
 from mlagen.dsl import Tile, Value, at_least, bind, copy, exactly, touched
 from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import Pipeline, TmaTile, tiles_of
 
 
-def groups_of(kernel: Kernel, legal: tuple[int, ...], *, by_warps: bool) -> tuple[Pipeline, ...]:
+def groups_of(
+    kernel: SwapAbKernel, legal: tuple[int, ...], *, by_warps: bool
+) -> tuple[Pipeline, ...]:
     """A pipeline for each group of keys, over the schedule's tiles: by columns, then by keys."""
     tiles, math = kernel.tiles("cache"), kernel.math
     count = TILE // tiles[0].rows
@@ -58,9 +60,9 @@ class Gathered:
     looks_ahead = False  # whether rows come by way of registers, which a list is awaited for
     before: tuple[str, ...] = ()  # of the plain order: what is done before keys are in SMEM
     grains: tuple[str, ...] = ()
-    weights = Weights(2 * TILE, context={"values_of": "bf16", "stored": None})
+    weights = WeightForm(2 * TILE, context={"values_of": "bf16", "stored": None})
 
-    def __init__(self, kernel: Kernel, queries: OwnQueries, stored: None) -> None:
+    def __init__(self, kernel: SwapAbKernel, queries: OwnQueries, stored: None) -> None:
         self.groups = groups_of(kernel, (16, 32), by_warps=False)
         kernel.context["key_scales"] = False
         for n, group in enumerate(self.groups):
@@ -84,10 +86,10 @@ class Dequantized:
 
     before: tuple[str, ...] = ("fetch",)
     grains: tuple[str, ...] = ()
-    weights = Weights(2 * TILE, context={"values_of": "bf16"})
+    weights = WeightForm(2 * TILE, context={"values_of": "bf16"})
 
     def __init__(
-        self, kernel: Kernel, queries: OwnQueries, stored: RowForm, scales: int = 0
+        self, kernel: SwapAbKernel, queries: OwnQueries, stored: RowForm, scales: int = 0
     ) -> None:
         self.kernel, self.stored = kernel, stored
         self.groups = groups_of(kernel, (32,), by_warps=True)
@@ -141,9 +143,9 @@ class Grained:
     and of Q's factors where it is bf16."""
 
     before = ("fetch", "measure")
-    weights = Weights(2 * TILE, context={"values_of": "f16", "grained": True})
+    weights = WeightForm(2 * TILE, context={"values_of": "f16", "grained": True})
 
-    def __init__(self, kernel: Kernel, queries: OwnQueries, stored: RowForm) -> None:
+    def __init__(self, kernel: SwapAbKernel, queries: OwnQueries, stored: RowForm) -> None:
         rows = Dequantized(kernel, queries, stored, LANES)  # all four of a row
         self.kernel, self.rows, s = kernel, rows, kernel.s
         self.groups, self.looks_ahead = rows.groups, rows.looks_ahead
@@ -187,7 +189,7 @@ class Grained:
         )  # fmt: skip
 
 
-def loads_queries(kernel: Kernel, *, grained: bool) -> OwnQueries:
+def loads_queries(kernel: SwapAbKernel, *, grained: bool) -> OwnQueries:
     """How Q comes: by TMA, or by way of registers where bf16 or f16 is made of it."""
     if grained:
         return OwnQueries(kernel, "grained/lift_queries")

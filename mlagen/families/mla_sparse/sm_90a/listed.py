@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_rows
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, check_rows
 from mlagen.dsl import Tile
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.signature import (
@@ -30,7 +30,7 @@ CAUSAL = (
 )
 
 
-def lists(kernel: Kernel, *, boxes: int | None, bulk: bool = False) -> None:
+def lists(kernel: SwapAbKernel, *, boxes: int | None, bulk: bool = False) -> None:
     """Declares the kernel's signature, and its lists. `boxes`: rows of Q that TMA fetches; None: it
     comes by way of registers; `bulk`: the kernel has that argument."""
     k, s, decode = kernel.k, kernel.s, isinstance(kernel.k, MlaSparseDecodeConfig)
@@ -66,7 +66,7 @@ class Listed:
     is loaded of keys that the token sees, once their positions are there: so both share registers,
     of which sums of columns leave the fewest."""
 
-    def __init__(self, kernel: Kernel, *, sums: bool, bulk: bool) -> None:
+    def __init__(self, kernel: SwapAbKernel, *, sums: bool, bulk: bool) -> None:
         """`sums`: scales multiply sums of columns; `bulk`: the kernel has that argument."""
         self.kernel = kernel
         lists(kernel, boxes=None, bulk=bulk)
@@ -110,7 +110,9 @@ class SharedLists:
     loaded a tile before they are used: whoever waits for a list that was just asked for waits for
     rows, too. Positions and second lists leave no registers for it."""
 
-    def __init__(self, kernel: Kernel, groups: int, *, ahead: bool, boxes: int | None) -> None:
+    def __init__(
+        self, kernel: SwapAbKernel, groups: int, *, ahead: bool, boxes: int | None
+    ) -> None:
         self.kernel = kernel
         lists(kernel, boxes=boxes)
         context = kernel.context

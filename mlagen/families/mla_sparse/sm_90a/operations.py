@@ -8,10 +8,10 @@ from functools import partial
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw.fed import Fed, Rounded
-from mlagen.attention.latent.sm_90a.seesaw.gathered import Gathered
+from mlagen.attention.latent.sm_90a.seesaw.gathered import SeesawGathered
 from mlagen.attention.latent.sm_90a.seesaw.grains import OWN_TEMPLATES as OF_GRAINS
 from mlagen.attention.latent.sm_90a.seesaw.grains import Grains
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel, SeesawKnobs
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel, SeesawKnobs
 from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -165,9 +165,9 @@ def _seesaw(
     knobs: SeesawKnobs,
     form: Form,
 ) -> Seesaw:
-    kernel = Kernel(_listed(k), s, left, right, feeder, knobs, form)
+    kernel = SeesawKernel(_listed(k), s, left, right, feeder, knobs, form)
     fed = partial(Fed, numbers=Grains if knobs.grained else Rounded)
-    return Seesaw(kernel, fed if form.stored else Gathered)
+    return Seesaw(kernel, fed if form.stored else SeesawGathered)
 
 
 def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:

@@ -19,6 +19,6 @@ maximum. The row sum adds the unrounded values. M starts at the lowest finite nu
 row sees nothing of leaves M, and its P is 0.
 
 `operations.Seesaw` has what the math roles do with rows in SMEM. How rows come is a part of its
-own: `pages.Paged`, `gathered.Gathered` or `fed.Fed`, whose numbers are `fed.Rounded` or
+own: `pages.SeesawPaged`, `gathered.SeesawGathered` or `fed.Fed`, whose numbers are `fed.Rounded` or
 `grains.Grains`.
 """

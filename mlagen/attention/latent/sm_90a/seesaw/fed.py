@@ -24,7 +24,7 @@ from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
 from mlagen.attention.latent.sm_90a.column_scales import fed_scales
 from mlagen.attention.latent.sm_90a.plain import Fetched
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.attention.latent.sm_90a.seesaw.rows import spans
 from mlagen.dsl import Access, Operation, RingTile, Tile, Value, bind
 from mlagen.dsl.builder import AccessKind, Mover
@@ -68,7 +68,7 @@ class Converted(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DequantizedColumns:
     """Columns of a tile that go to registers from `room` on; whether its first ones are them."""
 
     columns: tuple[Pipeline, ...]
@@ -84,7 +84,7 @@ class Rounded:
     scales_come = published = True
     found = by = ()
 
-    def __init__(self, kernel: Kernel, stored: RowForm) -> None:
+    def __init__(self, kernel: SeesawKernel, stored: RowForm) -> None:
         self.weights = tuple(
             kernel.s.smem.room(f"row scales {slot}", TILE * FLOAT)
             for slot in range(SLOTS if stored.scales == "key" else 0)
@@ -106,7 +106,7 @@ class Fed:
     zeroes_tail = loads_scales = False
 
     def __init__(
-        self, kernel: Kernel, numbers: Callable[[Kernel, RowForm], Converted] = Rounded
+        self, kernel: SeesawKernel, numbers: Callable[[SeesawKernel, RowForm], Converted] = Rounded
     ) -> None:
         stored = kernel.form.stored
         self.kernel, self.feeder, self.blocks = kernel, kernel.feeding, kernel.s.smem.blocks
@@ -223,7 +223,7 @@ class Fed:
         """Whether another block converts half of the rows."""
         return self.blocks > 1
 
-    def pieces(self, tile: Tile) -> list[list[tuple[Piece, Piece]]]:
+    def pieces(self, tile: Tile) -> list[list[tuple[DequantizedColumns, DequantizedColumns]]]:
         """The pieces of `tile` and the next one as their places become free, each with the one that
         takes its room when it is stored; in groups that are fetched together."""
         halves = ((self.left, tile), (self.right, tile),
@@ -231,7 +231,7 @@ class Fed:
         order = [(columns, at) for half, at in halves for columns in half]
         order += [(columns, at + SLOTS) for columns, at in order[:ROOMS]]
         found = [
-            Piece(
+            DequantizedColumns(
                 (columns,), at, n % ROOMS, begins=at.offset not in {x.offset for _, x in order[:n]}
             )
             for n, (columns, at) in enumerate(order)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from mlagen.attention.latent.sm_90a.plain import Fetched
 from mlagen.attention.latent.sm_90a.registers import SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.attention.latent.sm_90a.seesaw.rows import spans
 from mlagen.dsl import Operation, Tile, bind, copy
 from mlagen.dsl.builder import AccessKind, Mover
@@ -14,7 +14,7 @@ from mlagen.targets.nvidia.dsl import Pipeline, WarpRole, release
 from mlagen.targets.nvidia.dsl.smem import Scratch
 
 
-class Gathered:
+class SeesawGathered:
     """What a list does not name arrives as zeros. A math role gives the columns back that it used
     last, and keeps the list of its next tile."""
 
@@ -23,7 +23,7 @@ class Gathered:
     weights: tuple[Scratch, ...] = ()
     counts: tuple[Scratch, ...] = ()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: SeesawKernel) -> None:
         self.kernel, self.feeder = kernel, kernel.feeding
         middle = kernel.value_parts // 2
         self.left, self.right = (

@@ -20,7 +20,7 @@ from mlagen.attention.latent.grains import LEAST_SCALE, LIFT
 from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.dsl import Tile, Value
 from mlagen.targets.nvidia.dsl import Pipeline, acquire
 
@@ -48,7 +48,7 @@ class Grains:
     found = (Value("scales"),)
     by = (Value("grains"),)
 
-    def __init__(self, kernel: Kernel, stored: RowForm) -> None:
+    def __init__(self, kernel: SeesawKernel, stored: RowForm) -> None:
         self.kernel, self.stored, s = kernel, stored, kernel.s
         self.weights = tuple(s.smem.room(f"grains {slot}", TILE * FLOAT) for slot in range(SLOTS))
         # Rows of e4m3 are multiplied by no power of two: their c is the same.

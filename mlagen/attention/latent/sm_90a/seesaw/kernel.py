@@ -18,7 +18,7 @@ from mlagen.targets.nvidia.dsl.smem import TmaTile
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SeesawNumbers:
     """What math roles multiply. `type` of the numbers that come; `reads_queries`: the template that
     brings Q to SMEM, ""; that of its dtype; `told`: bytes that a role tells the other beside its
     maxima; `sums_over_maxima`: row sums have the place of these in the end."""
@@ -29,8 +29,8 @@ class Numbers:
     sums_over_maxima: bool = False
 
 
-BF16 = Numbers("bf16")
-OF_GRAINS = Numbers("f16", "lift_queries", told=FLOAT, sums_over_maxima=True)
+BF16 = SeesawNumbers("bf16")
+OF_GRAINS = SeesawNumbers("f16", "lift_queries", told=FLOAT, sums_over_maxima=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SeesawKnobs:
 
 
 @dataclass
-class Kernel(Recording):
+class SeesawKernel(Recording):
     """`left` and `right`: the math roles; `feeder`: one that fetches or converts rows for both.
     Tiles (Q0 .. of the tensor q, K0 .. of the cache) and registers (o, s, p, qr) are the
     schedule's; tiles of the cache that are V come first."""
@@ -133,7 +133,7 @@ class Kernel(Recording):
         return self.knobs.persistent
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> SeesawNumbers:
         return OF_GRAINS if self.knobs.grained else BF16
 
     @property

@@ -8,10 +8,10 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, ROWS, TILE
 from mlagen.attention.latent.sm_90a.plain import plain_order
 from mlagen.attention.latent.sm_90a.registers import COLUMN_MAJOR, FLOAT, ROW_MAJOR, SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
-from mlagen.attention.latent.sm_90a.seesaw.output import Output
-from mlagen.attention.latent.sm_90a.seesaw.queries import Queries, names
-from mlagen.attention.latent.sm_90a.seesaw.rows import Rows
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
+from mlagen.attention.latent.sm_90a.seesaw.output import SeesawOutput
+from mlagen.attention.latent.sm_90a.seesaw.queries import SeesawQueries, names
+from mlagen.attention.latent.sm_90a.seesaw.rows import SeesawRows
 from mlagen.dsl import PipelineOrder, Tile, Value
 from mlagen.targets.nvidia.dsl import Pipeline, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Exchange, Scratch
@@ -24,9 +24,9 @@ class Seesaw:
     those that the right one does. What a feeder does is in `rows`, what an item begins and ends
     with in `queries` and `output`."""
 
-    def __init__(self, kernel: Kernel, rows: Callable[[Kernel], Rows]) -> None:
+    def __init__(self, kernel: SeesawKernel, rows: Callable[[SeesawKernel], SeesawRows]) -> None:
         self.kernel, self._record, s = kernel, kernel.record, kernel.s
-        self.queries, self.output = Queries(kernel), Output(kernel)
+        self.queries, self.output = SeesawQueries(kernel), SeesawOutput(kernel)
         self.rows = rows(kernel)
         self.left, self.right = self.rows.left, self.rows.right
         left, right = kernel.names

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import ROWS
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.dsl import Value
 from mlagen.targets.nvidia.dsl import WarpRole
 from mlagen.targets.nvidia.dsl.smem import Exchange
@@ -18,11 +18,11 @@ MOST_ASKS = 1 << 21
 BANKS_APART = 32  # bytes between rows of a part in SMEM: a quarter of a warp's stores hit own banks
 
 
-class Output:
+class SeesawOutput:
     """`staged`: where a role's columns of O lie on their way, in place of rows that it has no use
     for any more; nothing where the next item's Q is loaded there meanwhile."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: SeesawKernel) -> None:
         self.kernel = kernel
         middle = kernel.value_parts // 2
         of_left, of_right = kernel.queries[:middle], kernel.queries[middle : kernel.value_parts]

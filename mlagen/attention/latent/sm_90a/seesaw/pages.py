@@ -12,7 +12,7 @@ from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.paged_copy import check_ahead
 from mlagen.attention.latent.sm_90a.plain import Fetched
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.attention.latent.sm_90a.seesaw.rows import spans
 from mlagen.dsl import Operation, Tile, Value, bind, copy
 from mlagen.dsl.builder import AccessKind, Mover
@@ -21,13 +21,13 @@ from mlagen.targets.nvidia.dsl import Pipeline, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch
 
 
-class Paged:
+class SeesawPaged:
     """Over `PagedCopy`'s pages of any size. Where rows have scales the feeder loads them, too."""
 
     does: Literal["convert"] = "convert"
     counts: tuple[Scratch, ...] = ()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: SeesawKernel) -> None:
         self.kernel, k, s, feeder = kernel, kernel.k, kernel.s, kernel.feeder
         if feeder and k.cache_dtype == "bf16":
             raise ScheduleError(

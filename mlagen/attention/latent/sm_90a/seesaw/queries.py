@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.sm_90a.registers import SLOTS
-from mlagen.attention.latent.sm_90a.seesaw.kernel import Kernel
+from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel
 from mlagen.dsl import Tile, Value
 from mlagen.targets.nvidia.dsl import Pipeline, WarpRole
 
 TOGETHER = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 
 
-class Queries:
+class SeesawQueries:
     """`query`: the columns that stay in SMEM; `held`: those that go to registers. Where a block has
     several items, P of the item before lies in the place of these until then."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: SeesawKernel) -> None:
         self.kernel, tiles, held = kernel, kernel.queries, kernel.knobs.held
         self.query, self.held = (
             kernel.s.smem.pipeline(

@@ -10,7 +10,7 @@ from mlagen.targets.nvidia.dsl import Pipeline, WarpRole
 from mlagen.targets.nvidia.dsl.smem import Scratch
 
 
-class Rows(Protocol):
+class SeesawRows(Protocol):
     """`left` and `right`: pipelines of the columns that the left warpgroup is the last to use
     (0..255), and of those that the right one is. `weights`: where what S and P are multiplied by
     lies, a room a slot, or nothing; `counts`: or which keys of a tile count. `does`: what the

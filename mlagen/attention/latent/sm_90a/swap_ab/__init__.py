@@ -13,18 +13,22 @@ from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
     KInRegisters,
     OwnKeys,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, query_rows, rows_in_eights
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows, rows_in_eights
 from mlagen.attention.latent.sm_90a.swap_ab.order import (
     gathered_order,
     k_in_registers_order,
     split_roles_order,
     swap_ab_order,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.output import Output
+from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
 from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3, Grouped
-from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, Queries, converts_queries
+from mlagen.attention.latent.sm_90a.swap_ab.queries import (
+    OwnQueries,
+    SwapAbQueries,
+    converts_queries,
+)
 from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Softmax
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax
 from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
     FromRegisters,
     Handed,
@@ -33,29 +37,29 @@ from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
     ordered_tiles,
     weights,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
+from mlagen.attention.latent.sm_90a.swap_ab.storage import DequantizedKeys, StoredKeys
 
 __all__ = [
     "FRAGMENT",
     "OWN_KEYS",
-    "AsStored",
     "Bf16",
-    "Dequantized",
+    "DequantizedKeys",
     "E4m3",
     "FromRegisters",
     "Grouped",
     "Handed",
     "KInRegisters",
-    "Kernel",
     "KeyScales",
     "OrderedQueries",
-    "Output",
     "OwnKeys",
     "OwnQueries",
-    "Queries",
     "ScaledNumbers",
     "ScaledSums",
-    "Softmax",
+    "StoredKeys",
+    "SwapAbKernel",
+    "SwapAbOutput",
+    "SwapAbQueries",
+    "SwapAbSoftmax",
     "converts_queries",
     "gathered_order",
     "k_in_registers_order",

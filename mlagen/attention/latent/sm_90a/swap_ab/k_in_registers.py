@@ -17,7 +17,7 @@ from typing import Any
 from mlagen.attention.latent.nvidia.row_form import RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import keys_in_registers
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
 from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
 from mlagen.dsl import Tile, Value, exactly
@@ -36,7 +36,7 @@ class OwnKeys:
     in which they are added up: first those that are no values, or else the last ones, then the
     values' first half and their second one."""
 
-    def __init__(self, kernel: Kernel, stored: RowForm, halves: tuple[str, ...]) -> None:
+    def __init__(self, kernel: SwapAbKernel, stored: RowForm, halves: tuple[str, ...]) -> None:
         self.stored, self.halves = stored, halves
         self.boxes = list(keys_in_registers(kernel.k.d_qk).boxes)
         size = exactly("registers", [OWN_KEYS * stored.words], "numbers of rows")
@@ -82,7 +82,7 @@ class KInRegisters:
     values, 64 columns each, in so many `products`, each of some rows of O^T."""
 
     def __init__(
-        self, kernel: Kernel, keys: OwnKeys, queries: OwnQueries,
+        self, kernel: SwapAbKernel, keys: OwnKeys, queries: OwnQueries,
         scales: ScaledNumbers | ScaledSums, products: int,
     ) -> None:  # fmt: skip
         self.kernel, self.keys, self.queries, self.scales = kernel, keys, queries, scales

@@ -57,7 +57,7 @@ def query_rows(k: LatentProblem, stored: RowForm | None) -> int:
 
 
 @dataclass
-class Kernel(Recording):
+class SwapAbKernel(Recording):
     """`rows`: query rows that products have. `math`: the warpgroup that has O; `scores`: the one
     that has S and P, the same unless roles are split. Registers (o, s) are the schedule's."""
 

@@ -8,18 +8,18 @@ from typing import Protocol
 
 from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import KInRegisters
 from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3, Grouped
-from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
+from mlagen.attention.latent.sm_90a.swap_ab.queries import SwapAbQueries
 from mlagen.attention.latent.sm_90a.swap_ab.split_roles import (
     FromRegisters,
     KeyScales,
     OrderedQueries,
 )
-from mlagen.attention.latent.sm_90a.swap_ab.storage import AsStored, Dequantized
+from mlagen.attention.latent.sm_90a.swap_ab.storage import DequantizedKeys, StoredKeys
 from mlagen.dsl import PipelineOrder, by
 from mlagen.targets.nvidia.dsl import WarpRole
 
 
-class Listing(Protocol):
+class ListSteps(Protocol):
     """How a tile's list is loaded: `steps`."""
 
     @property
@@ -45,17 +45,20 @@ class Groups(Protocol):
     before: tuple[str, ...]
 
 
-def copies(storage: AsStored | Dequantized) -> list[str]:
+def copies(storage: StoredKeys | DequantizedKeys) -> list[str]:
     """How a tile's columns come."""
     return [f"copy {pipeline.name}" for pipeline in storage.arriving]
 
 
 def swap_ab_order(
-    producer: WarpRole, queries: Queries, storage: AsStored | Dequantized, products: Bf16 | E4m3
+    producer: WarpRole,
+    queries: SwapAbQueries,
+    storage: StoredKeys | DequantizedKeys,
+    products: Bf16 | E4m3,
 ) -> PipelineOrder:
     """Of kernels whose one warpgroup has S and O."""
     math, fetches = queries.kernel.math.name, producer.name
-    dequant = [storage.dequant.name] if isinstance(storage, Dequantized) else []
+    dequant = [storage.dequant.name] if isinstance(storage, DequantizedKeys) else []
     return PipelineOrder(
         before=(*by(fetches, "setup"), *(part for name in dequant for part in by(name, "setup")),
                 *by(math, "setup", "clear")),
@@ -72,7 +75,7 @@ def swap_ab_order(
 
 
 def split_roles_order(
-    producer: WarpRole, queries: OrderedQueries, scales: KeyScales, storage: AsStored,
+    producer: WarpRole, queries: OrderedQueries, scales: KeyScales, storage: StoredKeys,
     products: FromRegisters,
 ) -> PipelineOrder:  # fmt: skip
     """Of kernels one of whose warpgroups has S, and the other one O."""
@@ -93,7 +96,7 @@ def split_roles_order(
 
 
 def k_in_registers_order(
-    rows: Listing, fetching: Fetching, products: KInRegisters
+    rows: ListSteps, fetching: Fetching, products: KInRegisters
 ) -> PipelineOrder:
     """Of kernels with K in registers. Where scales lie elsewhere than rows it takes places of rows
     to load them: a tile's list is looked up when the rows of the one before are fetched."""

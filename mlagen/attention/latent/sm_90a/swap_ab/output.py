@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlagen.attention.latent.sm_90a.parts import parts_over
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.dsl import Value
 from mlagen.targets.nvidia.dsl import TmaTile
 
 
-class Output:
+class SwapAbOutput:
     """`template` stores it; `sums`: where the role with O has row sums. Where blocks combine parts,
     the weights of these lie over `tiles`, which are done with by then."""
 
     def __init__(
-        self, kernel: Kernel, template: str, tiles: Sequence[TmaTile] = (), *, sums: str = "l"
+        self, kernel: SwapAbKernel, template: str, tiles: Sequence[TmaTile] = (), *, sums: str = "l"
     ) -> None:
         self.kernel, self.template, d_v = kernel, template, kernel.k.d_v
         self.parts = parts_over(kernel.s, tiles, kernel.rows, d_v, kernel.math) if tiles else None

@@ -15,10 +15,10 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.order import HOPPER_E4M3, Order
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
-from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, Queries
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Weights
-from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, Ring
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
+from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, SwapAbQueries
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import WeightForm
+from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, KeyRing
 from mlagen.dsl import Tile, Value, exactly
 from mlagen.targets.nvidia.dsl import Pipeline
 
@@ -47,11 +47,11 @@ class Bf16:
     are read to registers before P is known, and after; `frees`: the ones that keys are done with
     after, or the "last" product."""
 
-    weights = Weights(2 * TILE, context={"values_of": "bf16"})
+    weights = WeightForm(2 * TILE, context={"values_of": "bf16"})
     early = late = ()
     frees = "last"
 
-    def __init__(self, kernel: Kernel, queries: Queries, keys: Ring) -> None:
+    def __init__(self, kernel: SwapAbKernel, queries: SwapAbQueries, keys: KeyRing) -> None:
         self.kernel, self.query, self.keys = kernel, queries.pipeline.name, keys
         kernel.context |= {
             "steps": TILE // STEP, "parts_a_weight": kernel.k.d_v // COLUMNS, "neighbours": False,
@@ -94,12 +94,12 @@ class E4m3:
     """Products of e4m3 over registers v, V^T: of its tiles of columns the first `held` are read
     before P is known. P, M and alpha are those of `HOPPER_E4M3` (`latent.order`)."""
 
-    weights = Weights(
+    weights = WeightForm(
         P_BYTES, "swap_ab/softmax/weights_e4m3",
         context={"p_bits": hex(P_BITS), "p_bytes": P_BYTES, **maxima(HOPPER_E4M3)},
     )  # fmt: skip
 
-    def __init__(self, kernel: Kernel, queries: Queries, keys: Ring) -> None:
+    def __init__(self, kernel: SwapAbKernel, queries: SwapAbQueries, keys: KeyRing) -> None:
         held = kernel.s.choice("held", *((4, 2) if kernel.rows <= 24 else (2,)),
                                comment="tiles of columns of V read before P is known")  # fmt: skip
         self.kernel, self.query, self.keys = kernel, queries.pipeline.name, keys
@@ -164,7 +164,9 @@ class E4m3:
 class Grouped:
     """Products over tiles whose keys come in groups: K and V are given back group by group."""
 
-    def __init__(self, kernel: Kernel, queries: OwnQueries, groups: Sequence[Pipeline]) -> None:
+    def __init__(
+        self, kernel: SwapAbKernel, queries: OwnQueries, groups: Sequence[Pipeline]
+    ) -> None:
         self.kernel, self.queries, self.groups = kernel, queries, groups
         tiles = [list(column) for column in zip(*(x.tiles for x in groups), strict=True)]
         kernel.context |= {

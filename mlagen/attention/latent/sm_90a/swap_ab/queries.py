@@ -8,7 +8,7 @@ from typing import Any
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_width
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, check_width
 from mlagen.dsl import Tile, Value
 from mlagen.targets.nvidia.dsl import WarpRole, tiles_of
 
@@ -18,13 +18,13 @@ def converts_queries(k: LatentProblem) -> bool:
     return k.dtype != "bf16" and k.compute != "fp8"
 
 
-class Queries:
+class SwapAbQueries:
     """Tiles of `columns` columns of Q, of which the role with the scores is the user. `ordered`: so
     many of those that are converted are f16, in the order in which operands A in registers have
     columns. Rows past an item's own are of other queries, or zero."""
 
     def __init__(
-        self, kernel: Kernel, producer: WarpRole, columns: int = COLUMNS, ordered: int = 0
+        self, kernel: SwapAbKernel, producer: WarpRole, columns: int = COLUMNS, ordered: int = 0
     ) -> None:
         k, user = kernel.k, kernel.scores
         check_width("queries", columns, k.product_bytes)
@@ -74,7 +74,7 @@ class OwnQueries:
     registers. `more`: what the template takes besides. Rows past the item's own are 0, or of other
     queries."""
 
-    def __init__(self, kernel: Kernel, template: str, *, by_tma: bool = False) -> None:
+    def __init__(self, kernel: SwapAbKernel, template: str, *, by_tma: bool = False) -> None:
         self.kernel, self.template, name = kernel, template, kernel.math.name
         self.tiles = kernel.tiles("q")
         tiles_of("Q", self.tiles, -(-kernel.k.d_qk // COLUMNS), rows=kernel.rows, slots=1)

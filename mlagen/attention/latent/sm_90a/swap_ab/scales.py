@@ -19,14 +19,14 @@ from mlagen.attention.latent.nvidia.row_form import LANES, RowForm
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.sm_90a.column_scales import scales_template
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import WARPS, Weights
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import WARPS, WeightForm
 from mlagen.dsl import Tile, Value, at_least, exactly, touched
 
 OWN_KEYS = 2  # of a thread
 
 
-class Columns(Protocol):
+class ColumnBlocks(Protocol):
     """Columns by 64, `boxes`, in the order in which they are added up."""
 
     boxes: list[int]
@@ -47,9 +47,9 @@ class ScaledNumbers:
     queries = "swap_ab/k_in_registers/spread_queries"
     at_last: tuple[str, ...] = ()  # of the plain order, before the output is stored
 
-    def __init__(self, kernel: Kernel, stored: RowForm) -> None:
+    def __init__(self, kernel: SwapAbKernel, stored: RowForm) -> None:
         self.kernel, key = kernel, stored.scales == "key"
-        self.weights = Weights(2 * TILE, context={"values_of": "bf16"})
+        self.weights = WeightForm(2 * TILE, context={"values_of": "bf16"})
         kernel.context |= {
             "parts_a_weight": kernel.k.d_v // COLUMNS, "key_scales": key,
             "scales": scales_template(stored),
@@ -66,7 +66,7 @@ class ScaledNumbers:
         kernel.context["loaded_scale"] = kernel.context.get("scale", ())
         self.loads = stored.scales != "none"
 
-    def sums_of(self, box: int, keys: Columns) -> tuple[str, dict[str, Any]]:
+    def sums_of(self, box: int, keys: ColumnBlocks) -> tuple[str, dict[str, Any]]:
         """What the products of 64 columns add to, and what their template takes."""
         operands = {"sums": self.kernel.context["s"], "products_of": "bf16"}
         return "S", operands | {"overwrites": box == keys.boxes[0]}
@@ -90,9 +90,9 @@ class ScaledSums:
     queries = "swap_ab/scaled_sums/spread_queries"
     at_last = ("undo",)
 
-    def __init__(self, kernel: Kernel, stored: RowForm) -> None:
+    def __init__(self, kernel: SwapAbKernel, stored: RowForm) -> None:
         self.kernel, self.stored, s, each = kernel, stored, kernel.s, kernel.held_rows
-        self.weights = Weights(
+        self.weights = WeightForm(
             2 * TILE * stored.blocks, rescale="swap_ab/scaled_sums/rescale",
             context={"values_of": "f16", "scaled_sums": True},
         )  # fmt: skip
@@ -121,7 +121,7 @@ class ScaledSums:
             ("lowered", ".f32", "what its growth does to O"),
         )
 
-    def sums_of(self, box: int, keys: Columns) -> tuple[str, dict[str, Any]]:
+    def sums_of(self, box: int, keys: ColumnBlocks) -> tuple[str, dict[str, Any]]:
         """What the products of 64 columns add to, and what their template takes: of bf16 S^T, of
         e4m3 the sums of their group, which its first ones set."""
         if not keys.quantized(box):

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.dsl import Tile, Value, at_least, touched
 
 WARPS = 4  # of the role, which exchange maxima
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightForm:
     """How P is made: `bytes` of a query row of P; templates of P, `weights`, which the mask goes
     before, and of O *= alpha. `context`: what templates know of it."""
 
@@ -29,13 +29,13 @@ class Weights:
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Softmax:
+class SwapAbSoftmax:
     """Over registers (s) and rooms P and "of warps". `template`: of the mask and what follows it;
     `alpha`: what alpha is besides a register. `row_factors`: why each query row has a factor of
     its own in place of c; "": none has. `grains`: what the numbers of keys are multiples of."""
 
     def __init__(
-        self, kernel: Kernel, weights: Weights, template: str, *, row_factors: str = "",
+        self, kernel: SwapAbKernel, weights: WeightForm, template: str, *, row_factors: str = "",
         alpha: tuple[str, ...] = ("alpha",), grains: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.kernel, self.weights, self.template, self.alpha = kernel, weights, template, alpha

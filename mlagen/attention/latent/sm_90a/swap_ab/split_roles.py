@@ -25,11 +25,11 @@ from typing import Any
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
 from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a.registers import FLOAT
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
 from mlagen.attention.latent.sm_90a.swap_ab.products import VALUES_AT
-from mlagen.attention.latent.sm_90a.swap_ab.queries import Queries
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import Weights
-from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, Ring
+from mlagen.attention.latent.sm_90a.swap_ab.queries import SwapAbQueries
+from mlagen.attention.latent.sm_90a.swap_ab.softmax import WeightForm
+from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, KeyRing
 from mlagen.dsl import Tile, Value, exactly
 from mlagen.targets.nvidia.dsl import tiles_of
 
@@ -48,17 +48,17 @@ def ordered_tiles(k: LatentProblem) -> int:
     return fp8_columns(k) // COLUMNS
 
 
-def weights(k: LatentProblem) -> Weights:
+def weights(k: LatentProblem) -> WeightForm:
     """P of f16, or of bf16 where it has rows' scales."""
     of = {"values_of": "bf16" if k.rope_aware else "f16"}
-    return Weights(2 * TILE, rescale=f"{FOLDER}/rescale", context=of)
+    return WeightForm(2 * TILE, rescale=f"{FOLDER}/rescale", context=of)
 
 
 class OrderedQueries:
     """Q in the order of the keys' columns, which the role with the scores writes: of e4m3 when it
     loads Q, of bf16 from tiles of the tensor `ordered`."""
 
-    def __init__(self, kernel: Kernel, queries: Queries) -> None:
+    def __init__(self, kernel: SwapAbKernel, queries: SwapAbQueries) -> None:
         k, scores = kernel.k, kernel.scores
         self.kernel, self.queries = kernel, queries
         tiles = kernel.tiles("ordered")
@@ -98,7 +98,7 @@ class Handed:
     """What the role with the scores hands to the one with O: P and alpha of a tile, and when P has
     been read; in the end row sums and M."""
 
-    def __init__(self, kernel: Kernel, *, factors: bool) -> None:
+    def __init__(self, kernel: SwapAbKernel, *, factors: bool) -> None:
         """`factors`: rows of Q are multiplied by powers of two, which are handed to all threads."""
         s, scores, math = kernel.s, kernel.scores.name, kernel.math.name
         size = FLOAT * kernel.rows
@@ -136,7 +136,7 @@ class Handed:
 class KeyScales:
     """Scales of a thread's two keys, which rope-aware rows have."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: SwapAbKernel) -> None:
         self.kernel, self.any = kernel, kernel.k.rope_aware
         kernel.context["key_scales"] = self.any
         if self.any:
@@ -164,7 +164,9 @@ class FromRegisters:
 
     columns = BOX
 
-    def __init__(self, kernel: Kernel, queries: OrderedQueries, keys: Ring, width: int) -> None:
+    def __init__(
+        self, kernel: SwapAbKernel, queries: OrderedQueries, keys: KeyRing, width: int
+    ) -> None:
         k = kernel.k
         self.kernel, self.queries, self.keys, self.width = kernel, queries, keys, width
         self.name, self.fp8_columns = keys.pipelines[0].name, fp8_columns(k)

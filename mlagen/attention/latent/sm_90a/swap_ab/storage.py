@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mlagen.attention.latent.nvidia.sizes import COLUMNS, TILE
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import Kernel, check_width
+from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, check_width
 from mlagen.dsl import Tile, Value, bind, by, copy
 from mlagen.dsl.builder import Mover
 from mlagen.dsl.plain import Part
@@ -21,7 +21,7 @@ WORDS = TILE * BOX // 4 // DEQUANT  # registers of a thread for 128 columns
 SETS = 2  # of them, in turn
 
 
-class Rows(Protocol):
+class SwapAbRows(Protocol):
     """Where keys lie, and who fetches them: `producer`, with `producer_threads`; 0: TMA does."""
 
     producer: WarpRole
@@ -31,7 +31,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class Ring:
+class KeyRing:
     """A ring of tiles of 64 keys that products take: tiles of `columns` columns, of which
     `pipelines` have `each` one after another, the first `values` columns being V."""
 
@@ -69,7 +69,7 @@ class Ring:
         return tuple(f"release {pipeline.name}" for pipeline in self.pipelines)
 
 
-def ring(kernel: Kernel, columns: int, each: int, raw: int, **filled: Any) -> Ring:
+def ring(kernel: SwapAbKernel, columns: int, each: int, raw: int, **filled: Any) -> KeyRing:
     """The ring over the schedule's tiles, before `raw` others of the cache; `each` of its tiles
     share a barrier. `filled`: how a pipeline is."""
     k, every = kernel.k, kernel.tiles("cache")
@@ -81,7 +81,7 @@ def ring(kernel: Kernel, columns: int, each: int, raw: int, **filled: Any) -> Ri
         kernel.s.smem.pipeline(f"keys {n}", *tiles[first : first + each], **filled)
         for n, first in enumerate(range(0, count, each))
     )
-    return Ring(tiles, pipelines, columns, each, k.d_v)
+    return KeyRing(tiles, pipelines, columns, each, k.d_v)
 
 
 class Filled:
@@ -95,12 +95,12 @@ class Filled:
             copy(pipeline, tile)
 
 
-class AsStored(Filled):
+class StoredKeys(Filled):
     """Keys that products take as they arrive. `cleans`: products read values from SMEM, where keys
     that the sequence does not have must be finite."""
 
     def __init__(
-        self, kernel: Kernel, rows: Rows, columns: int, each: int, *, cleans: bool
+        self, kernel: SwapAbKernel, rows: SwapAbRows, columns: int, each: int, *, cleans: bool
     ) -> None:
         self.kernel, k = kernel, kernel.k
         check_width("keys", columns, 2 if k.cache_dtype == "bf16" else 1)
@@ -128,13 +128,15 @@ class AsStored(Filled):
                                joins=True, guarded=True)  # fmt: skip
 
 
-class Dequantized(Filled):
+class DequantizedKeys(Filled):
     """Keys of e4m3, one scale for all, that the role `dequant` makes bf16 of: they arrive in a
     place of their own, 128 columns of each tile, and become two tiles of 64 columns."""
 
     cleans = False  # e4m3 is finite here
 
-    def __init__(self, kernel: Kernel, rows: Rows, dequant: WarpRole, each: int) -> None:
+    def __init__(
+        self, kernel: SwapAbKernel, rows: SwapAbRows, dequant: WarpRole, each: int
+    ) -> None:
         if not kernel.k.dequantized:
             raise ScheduleError(
                 f"role {dequant.name!r} makes bf16 of e4m3 rows; "
