@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mlagen.codegen.target import schedule_of
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
@@ -106,7 +108,7 @@ def remembered(
 
     problem = MlaDecodeConfig.from_fields(fields)
     with LOADING:
-        knobs = load("mla_decode_sm90", None).build(problem, {}).declared
+        knobs = schedule_of(load("mla_decode_sm90", None), problem, {}).declared
     default = {knob.name: knob.default for knob in knobs.values()}
     # Older ones may lack knobs: with the defaults of those, two may be the same.
     filled = [default | knobs for knobs in liked(options.like, fields, shape)]

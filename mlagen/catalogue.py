@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mlagen import env
 from mlagen.artifact import ArtifactStore, Manifest
 from mlagen.artifact.files import MANIFEST
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import BinaryError, MlagenError, OtherVersionError
 from mlagen.problem.fields import example_of, told_of
 
@@ -208,7 +209,7 @@ def _refused(
     for choice in knob.choices:
         if knob.name not in chosen:
             try:
-                function.build(problem, {**chosen, knob.name: choice})
+                schedule_of(function, problem, {**chosen, knob.name: choice})
             except MlagenError as error:
                 found[str(choice)] = error.message.partition("\n")[0]
     return found

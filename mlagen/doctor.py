@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlagen import env
+from mlagen.codegen.target import target_of
 from mlagen.codegen.tools import Search
 from mlagen.extras import install
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip_library import NAME as HIP_LIBRARY
 from mlagen.launch.hip_library import runtime_path
 from mlagen.targets.nvidia.ptxas import told
-from mlagen.targets.registry import FOLDERS, target_of
+from mlagen.targets.registry import FOLDERS
 
 _PURPOSE = {
     "": "core",

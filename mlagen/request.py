@@ -10,11 +10,11 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlagen.codegen.target import schedule_of
 from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
 from mlagen.problem.fields import example_of, problem_of
@@ -141,7 +141,7 @@ def _declared(
     """The knobs that the schedule declares, those among them that one of the `chosen` brings."""
     known: dict[str, Any] = {}
     while True:
-        declared: Mapping[str, Any] = schedule.build(problem, known).declared
+        declared: Mapping[str, Any] = schedule_of(schedule, problem, known).declared
         more = {name: value for name, value in chosen.items() if name in declared}
         if more.keys() == known.keys() or more.keys() == chosen.keys():
             return declared
@@ -160,11 +160,11 @@ def problem_and_knobs(
     others = {name: value for name, value in fields.items() if name not in known}
     with schedule.own_code():
         if others:
-            declared = schedule.build(example_of(problem_type), {}).declared
+            declared = schedule_of(schedule, example_of(problem_type), {}).declared
             others = {name: value for name, value in others.items() if name in declared}
         own = {name: value for name, value in fields.items() if name not in others}
         problem = problem_of(problem_type, own)
-        chosen = schedule.build(problem, others).knobs if others else {}
+        chosen = schedule_of(schedule, problem, others).knobs if others else {}
         return problem, {name: chosen[name] for name in others}
 
 
@@ -194,15 +194,20 @@ def check_arguments(
         )
 
 
+def build_with_defaults(kernel: str, fields: Mapping[str, Any]) -> Artifact:
+    """`build_artifact` without a choice: what calls that launch a second kernel build it by."""
+    return build_artifact(kernel, fields, {})
+
+
 def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
     """The artifact as its family's callable, which builds what its calls need besides."""
     from mlagen.family import family_of
 
-    return family_of(artifact).kernel(artifact, launcher, partial(build_artifact, knobs={}))
+    return family_of(artifact).kernel(artifact, launcher, build_with_defaults)
 
 
 def _require_templates(folder: Path, target: str) -> None:
-    from mlagen.targets.registry import target_of
+    from mlagen.codegen.target import target_of
 
     if not exists(folder) or not folder.is_dir():
         raise MissingError(f"no template folder {folder}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.errors import WrongResultError
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 
 Second = tuple[str, Mapping[str, Any]]  # another kernel that a call launches: its name and fields
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of, target_of, templates_for
 from mlagen.codegen.templates import Templates
 from mlagen.dsl.function import ScheduleBase, ScheduleFunction
 from mlagen.errors import ConfigError
-from mlagen.targets.registry import target_of
 
 
 def build(
@@ -57,6 +57,6 @@ def run_schedule(
             f"{function.name} solves a {function.problem_type.__name__}, "
             f"not a {type(problem).__name__}"
         )
-    schedule = function.build(problem, knobs or {})
+    schedule = schedule_of(function, problem, knobs or {})
     directory = Path(templates_dir) if templates_dir is not None else None
-    return function, schedule, Templates(function.target, directory, function.templates)
+    return function, schedule, templates_for(function.target, directory, function.templates)

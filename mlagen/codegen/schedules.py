@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mlagen.codegen.target import schedule_of
 from mlagen.disk import exists, read_file
 from mlagen.dsl import Knob, ScheduleFunction
 from mlagen.dsl.function import last_line
@@ -96,7 +97,7 @@ def describe(
     Raises what the schedule refuses."""
     if problem is None:
         problem = example_of(function.problem_type)
-    schedule = function.build(problem, knobs or {})
+    schedule = schedule_of(function, problem, knobs or {})
     return ScheduleInfo(
         function.name,
         function.target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,6 @@ import jinja2
 from mlagen.codegen.template_bounds import BoundedEnvironment
 from mlagen.dsl.function import last_line
 from mlagen.errors import MlagenError, TemplateError
-from mlagen.targets.registry import target_of
 from mlagen.untrusted import words
 
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
@@ -28,18 +27,18 @@ class Templates:
     """The template environment of one target.
 
     An operation asks for `family/name`. It is looked up in the target's own folder and then in
-    those of the targets that it extends (`Target.template_folders`), in each of them first below
-    the given directories, in their order, then below ours.
+    those of the targets that it extends (`folders`), in each of them first below the given
+    directories, in their order, then below ours.
     """
 
-    def __init__(self, target: str, *directories: Path | None) -> None:
+    def __init__(self, target: str, folders: Sequence[str], *directories: Path | None) -> None:
         given = [directory for directory in directories if directory is not None]
         for directory in given:
             if not directory.is_dir():
                 raise TemplateError(f"template folder {directory} does not exist")
         self.target = target
         self.directories = [*map(str, given), "mlagen's own"]
-        folders = target_of(target).template_folders
+        folders = tuple(folders)
         self.environment = _environment(folders, *given) if given else _shipped(folders)
 
     def render(

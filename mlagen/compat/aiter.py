@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.families.mla_decode.aiter_operators import aiter_decode, aiter_reduce
+from mlagen.ops.aiter_decode import aiter_decode, aiter_reduce
 
 NAME = "aiter"
 

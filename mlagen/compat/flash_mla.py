@@ -22,7 +22,7 @@ from mlagen.compat.flash_mla_sparse import flash_mla_sparse_fwd as flash_mla_spa
 from mlagen.compat.flash_mla_sparse import sparse_decode
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan
-from mlagen.families.mla_decode.torch_operators import decode_kernel
+from mlagen.ops.torch_decode import decode_kernel
 
 NAME = "flash_mla"
 

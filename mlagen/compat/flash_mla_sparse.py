@@ -8,7 +8,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_sparse.call import SparseCall
-from mlagen.families.mla_sparse.torch_operators import decode_kernel, prefill_kernel
+from mlagen.ops.torch_sparse import decode_kernel, prefill_kernel
 
 EMPTY_LSE = "+inf"  # of a query without keys
 # FlashMLA takes rows of bytes by any name of a byte.

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
-from mlagen.dsl.knobs import Config, Knob, Knobs, joined
+from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.variant import KNOB, Variant, taken
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
-from mlagen.targets.registry import FOLDERS, target_of
+from mlagen.targets.registry import FOLDERS
 from mlagen.untrusted import Spent, words
 
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -40,14 +40,6 @@ class ScheduleFunction:
     doc: str
     templates: Path | None = None  # folder of templates that go before the shipped ones
     variants: tuple[Variant, ...] = ()
-
-    def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
-        """Run the function for one problem and one choice of knobs: the schedule as a value. A
-        config is a problem and knobs. ConfigError: `knobs` says something else of one of them."""
-        if isinstance(problem, Config):
-            problem, chosen = problem.parts()
-            knobs = joined(chosen, knobs)
-        return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any, **named: Any) -> None:
         """Inside another schedule function: pass its problem on to this schedule, to its table and

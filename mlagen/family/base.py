@@ -46,9 +46,9 @@ class Family:
             f"the family {self.name} brings no inputs and oracles of a {problem_type}"
         )
 
-    def workloads(self, problem_type: str) -> Workloads | None:
-        """What makes calls to be timed on a device; None: those of its kind, as `mlagen verify`
-        makes them."""
+    def workloads(self, problem_type: str, build: Builder) -> Workloads | None:
+        """What makes calls to be timed on a device, and by `build` the other kernels that they
+        launch; None: calls of its kind, as `mlagen verify` makes them."""
         return None
 
     def benchmark(self, artifact: Artifact) -> Benchmark:

@@ -41,10 +41,10 @@ _PLACES = {
     "PrefillRun": "mlagen.attention.prefill.kernel",
     "PreparedMlaDecode": "mlagen.families.mla_decode.kernel",
     "PreparedMlaSparse": "mlagen.families.mla_sparse.base_kernel",
-    "mla_decode": "mlagen.families.mla_decode.torch_operators",
-    "mla_sparse_decode": "mlagen.families.mla_sparse.torch_operators",
-    "mla_sparse_prefill": "mlagen.families.mla_sparse.torch_operators",
-    "plan_mla_decode": "mlagen.families.mla_decode.torch_operators",
+    "mla_decode": "mlagen.ops.torch_decode",
+    "mla_sparse_decode": "mlagen.ops.torch_sparse",
+    "mla_sparse_prefill": "mlagen.ops.torch_sparse",
+    "plan_mla_decode": "mlagen.ops.torch_decode",
 }
 TORCH_OPERATORS = ("mla_decode", "mla_sparse_decode", "mla_sparse_prefill", "plan_mla_decode")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.codegen.build import run_schedule
+from mlagen.codegen.target import target_of
 from mlagen.dsl import ScheduleFunction
 from mlagen.schedule_view.model import ScheduleView
-from mlagen.targets.registry import target_of
 
 __all__ = ["ScheduleView", "view_schedule"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mlagen.artifact import Artifact
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import (
     CapacityError,
     ConfigError,
@@ -68,9 +69,9 @@ def describe(
     shape, device = _call(artifact, shapes, cost)
     question = Question(kernel, schedule.name, schedule.target, type(problem).__name__,
                         fields, shape, cost, device)  # fmt: skip
-    made = schedule.build(problem, space.default)
+    made = schedule_of(schedule, problem, space.default)
     whole = {x.name: x.default for x in made.declared.values() if not x.setting}
-    usual = interface(schedule.build(problem, {}).signature)
+    usual = interface(schedule_of(schedule, problem, {}).signature)
     if interface(made.signature) != usual:
         named = ", ".join(f"{name}={space.default[name]}" for name in sorted(limits))
         question = msgspec.structs.replace(question, call=f"called as with {named}")

@@ -162,12 +162,12 @@ def _check_shape(problem: Any, shape: Mapping[str, Any]) -> None:
     """ConfigError for a size that no call of the problem has, or that is no number. Sizes are those
     that winners are kept by: of predicted calls and of measured ones."""
     from mlagen.problem.fields import integer
-    from mlagen.request import require_name
+    from mlagen.request import build_with_defaults, require_name
 
     family, name = family_named(getattr(problem, "family", "")), type(problem).__name__
     if family is None:
         raise ConfigError(f"nothing is tuned for a {name}, so no shape= says more of its calls")
-    workloads = family.workloads(name)
+    workloads = family.workloads(name, build_with_defaults)
     legal = {*family.kind(name).sizes, *(workloads.sizes if workloads is not None else ())}
     for name, size in shape.items():
         require_name("size", name, legal)

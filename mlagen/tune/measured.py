@@ -15,7 +15,7 @@ from mlagen.artifact import Artifact
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family import Workloads, family_named, family_of
-from mlagen.request import build_artifact
+from mlagen.request import build_artifact, build_with_defaults
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 from mlagen.tune.values import TrialJob
 
@@ -27,7 +27,8 @@ def workloads_of(artifact: Artifact) -> Workloads:
     from mlagen.tune.verified_workload import VerifiedWorkloads
 
     family, problem_type = family_of(artifact), artifact.manifest.problem_type
-    return family.workloads(problem_type) or VerifiedWorkloads(family.kind(problem_type))
+    made = family.workloads(problem_type, build_with_defaults)
+    return made or VerifiedWorkloads(family.kind(problem_type))
 
 
 def device(target: str) -> dict[str, Any]:
@@ -108,4 +109,4 @@ def warm_up(kernel: str) -> None:
         problem_type: Any = load(kernel).problem_type
         family = family_named(problem_type.family)
         assert family is not None  # a shipped kernel's
-        family.workloads(problem_type.__name__)
+        family.workloads(problem_type.__name__, build_with_defaults)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, MlagenError
 from mlagen.request import require_name
 
@@ -84,17 +85,17 @@ def space_of(function: Any, problem: Any, limits: Mapping[str, str]) -> SearchSp
     `limits`: choices by knob, as `--knob` has them: one, or several with commas between.
     ConfigError for a knob or choice that there is not, and for a space without a variant.
     """
-    declared = function.build(problem, {}).declared
+    declared = schedule_of(function, problem, {}).declared
     first = {name: _first(text, declared.get(name)) for name, text in limits.items()}
     if first:
         if unknown := first.keys() - declared.keys():  # declared under another choice, perhaps
             try:
-                declared = function.build(problem, first).declared
+                declared = schedule_of(function, problem, first).declared
             except ConfigError:
                 require_name("knob", sorted(unknown)[0], declared)
                 raise
         else:
-            declared = function.build(problem, first).declared
+            declared = schedule_of(function, problem, first).declared
     tried = [knob for knob in declared.values() if not knob.setting or knob.name in limits]
     if not tried:
         raise ConfigError(
@@ -143,7 +144,7 @@ def _same_call(
     resource that runs out by a single choice may last beside others: it stays, and trials tell. So
     does a choice that is there beside another one only, as slots of smaller tiles are."""
     base = {dimension.name: dimension.choices[0] for dimension in dimensions}
-    wanted = interface(function.build(problem, base).signature)
+    wanted = interface(schedule_of(function, problem, base).signature)
     kept, left_out = [], []
     beside: dict[str, dict[Value, None]] = {}  # choices of other knobs that a choice brings
     for dimension in dimensions:
@@ -152,7 +153,7 @@ def _same_call(
             what = f"{dimension.name}={choice}"
             try:
                 with _seconds(_PATIENCE):
-                    made = function.build(problem, {**base, dimension.name: choice})
+                    made = schedule_of(function, problem, {**base, dimension.name: choice})
             except ConfigError as error:
                 if dimension.name in asked:
                     raise

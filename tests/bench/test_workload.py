@@ -78,9 +78,9 @@ def test_other_kernels_are_built_once() -> None:
 
 
 def test_calls_that_are_tuned_have_defaults() -> None:
-    prefill = PrefillWorkloads().workload({"num_heads": 16}, {"topk": 512})
+    prefill = PrefillWorkloads(build).workload({"num_heads": 16}, {"topk": 512})
     assert str(prefill.work) == "rows=1024 h=16 keys=32768 topk=512 d=576 bf16"
-    decode = SparseDecodeWorkloads().workload({"num_heads": 16, "rows": "v32"}, {"batch": 8})
+    decode = SparseDecodeWorkloads(build).workload({"num_heads": 16, "rows": "v32"}, {"batch": 8})
     assert str(decode.work) == "b=8 s_q=1 h=16 keys=32768 topk=2048 d=576 v32 page=64"
     with pytest.raises(ConfigError, match="topk=2048 is above keys=100"):
-        SparseDecodeWorkloads().workload({"num_heads": 16}, {"keys": 100})
+        SparseDecodeWorkloads(build).workload({"num_heads": 16}, {"keys": 100})

@@ -9,6 +9,7 @@ import pytest
 
 from mlagen.codegen.build import run_schedule
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen import build, derive, tracks
@@ -23,7 +24,7 @@ SOFTMAX, FEEDER, MATH = range(3)
 
 
 def schedule(heads):
-    return load("mla_decode_sm100", None).build(MlaDecodeConfig(heads), KNOBS)
+    return schedule_of(load("mla_decode_sm100", None), MlaDecodeConfig(heads), KNOBS)
 
 
 @pytest.fixture(scope="module", params=(64, 128), ids=("block", "pair"))
@@ -191,7 +192,7 @@ def test_what_cannot_go_apart(made):
     ):  # fmt: skip
         with pytest.raises(ScheduleError, match=says):
             derive.check_apart(made, wrong)
-    one = load("mla_decode_sm100", None).build(MlaDecodeConfig(64), {})
+    one = schedule_of(load("mla_decode_sm100", None), MlaDecodeConfig(64), {})
     for persistent, pipelines, says in (
         ("apart", one.smem.pipelines, "nobody releases it"),
         ("", made.smem.pipelines, "nothing fills it again"),

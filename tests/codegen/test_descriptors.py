@@ -9,7 +9,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import ProofError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen.descriptors import _misplaced, _Sum, check_descriptors
@@ -90,9 +90,9 @@ def test_places_between_which_a_slot_decides() -> None:
 def test_every_product_is_looked_at(kernel: str, problem: Any, moved: Any) -> None:
     moved(64)
     function = load(kernel, None)
-    schedule = function.build(problem, {})
+    schedule = schedule_of(function, problem, {})
     loops, _ = plan(schedule)
-    printed = print_streams(schedule, Templates(function.target, function.templates), loops)
+    printed = print_streams(schedule, templates_for(function.target, function.templates), loops)
     told = check_descriptors(schedule, loops, printed)
     products = {str(op) for s in schedule.streams for op in s.loop if op.asynchronous}
     assert products and {one.partition(" of role ")[0].split()[-1] for one in told} == products

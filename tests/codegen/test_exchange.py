@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.cli.main import run
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import MlagenError, ScheduleError, TemplateError
 from mlagen.request import build_artifact, checked
 from mlagen.targets.gfx950.codegen.build import generate
@@ -57,11 +57,11 @@ def norm(tmp_path: Path):
 
 def scheduled(file: Path):
     schedule, problem, knobs = checked(str(file), {}, {}, target="gfx950")
-    return schedule.build(problem, knobs)
+    return schedule_of(schedule, problem, knobs)
 
 
 def generated(file: Path):
-    return generate(scheduled(file), Templates("gfx950", file.parent / "templates"))
+    return generate(scheduled(file), templates_for("gfx950", file.parent / "templates"))
 
 
 def joints(program) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_derived_barrier_that_is_taken_out_is_missed(norm, tmp_path: Path, cap
     file = norm(("rmsnorm.py", CLUSTERS, ONE))
     made = scheduled(file)
     for pipe in ("barrier", "wait"):
-        program = generate(made, Templates("gfx950", file.parent / "templates"))
+        program = generate(made, templates_for("gfx950", file.parent / "templates"))
         for piece in program.layout.pieces():
             piece.body = [
                 x

@@ -4,11 +4,12 @@ import pytest
 
 from mlagen.codegen.expand import expand_loop, loop_bounds
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import Cluster, Operation, Tile
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.expand import bounds, expand
 
-SCHEDULE = load("mha_prefill_v2").build(MhaConfigV2(num_heads=8, num_kv_heads=2), {})
+SCHEDULE = schedule_of(load("mha_prefill_v2"), MhaConfigV2(num_heads=8, num_kv_heads=2), {})
 
 
 @pytest.mark.parametrize("n", range(1, 14))

@@ -7,6 +7,7 @@ import pytest
 
 from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, looped
@@ -19,7 +20,7 @@ PROBLEM = MlaSparseDecodeConfig(num_heads=64, rows="v32")
 
 @pytest.fixture(scope="module")
 def made():
-    return load("mla_sparse_decode_sm90", None).build(PROBLEM, {})
+    return schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {})
 
 
 @pytest.fixture(scope="module")
@@ -97,4 +98,4 @@ def test_a_piece_has_room_for_two_tiles_of_columns(monkeypatch):
     wide = lambda _, *given, **more: SeesawKnobs(3, *given, **more)  # noqa: E731
     monkeypatch.setattr("mlagen.schedules.mla_sparse_decode_sm90.SeesawKnobs", wide)
     with pytest.raises(ScheduleError, match="boxes=3 over rows of e4m3"):
-        load("mla_sparse_decode_sm90", None).build(PROBLEM, {})
+        schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {})

@@ -7,6 +7,7 @@ import pytest
 
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen.derive import looped
@@ -25,7 +26,9 @@ FORMS = (
 @pytest.fixture(scope="module", params=FORMS, ids=str)
 def made(request):
     fields, knobs = request.param
-    return load("mla_decode_sm90", None).build(MlaDecodeConfig(num_heads=16, **fields), knobs)
+    return schedule_of(
+        load("mla_decode_sm90", None), MlaDecodeConfig(num_heads=16, **fields), knobs
+    )
 
 
 def implied(made, op):
@@ -87,12 +90,12 @@ def test_rows_and_types_decide_the_form(fields, few):
     config = MlaDecodeConfig(**fields)
     assert is_few(config) == few
     schedule = load("mla_decode_sm90", None)
-    roles = {stream.role.name for stream in schedule.build(config, {}).streams}
+    roles = {stream.role.name for stream in schedule_of(schedule, config, {}).streams}
     assert ("producer" in roles) == few
     seesaw = "seesaw_qkv_fp8" if config.compute == "fp8" else "seesaw"
     if not few:
         with pytest.raises(ConfigError, match="variant=swap_ab does not serve"):
-            schedule.build(config, {"variant": "swap_ab"})
+            schedule_of(schedule, config, {"variant": "swap_ab"})
     else:
-        streams = schedule.build(config, {"variant": seesaw}).streams
+        streams = schedule_of(schedule, config, {"variant": seesaw}).streams
         assert {stream.role.name for stream in streams} >= {"left", "right"}

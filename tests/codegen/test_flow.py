@@ -10,7 +10,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.dataflow import Done, Effect, differences
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -143,9 +143,11 @@ def test_roles_of_their_own_are_proved_too(what, tmp_path):
 
 def test_the_printed_control_flow_is_followed(monkeypatch):
     """A loop that counts from one more does a tile that is not there."""
-    schedule = load("mla_prefill_reduce").build(load("mla_prefill_reduce").problem_type(8), {})
+    schedule = schedule_of(
+        load("mla_prefill_reduce"), load("mla_prefill_reduce").problem_type(8), {}
+    )
     assert isinstance(schedule, Schedule)
-    right = generate(schedule, Templates("gfx950"))
+    right = generate(schedule, templates_for("gfx950"))
     assert not right.proof.violations
     from mlagen.targets.gfx950.codegen import layout
 
@@ -158,7 +160,7 @@ def test_the_printed_control_flow_is_followed(monkeypatch):
         return segment
 
     monkeypatch.setattr(layout.StreamBuilder, "_prologue", one_more)
-    wrong = generate(schedule, Templates("gfx950"))
+    wrong = generate(schedule, templates_for("gfx950"))
     texts = [violation.text for violation in wrong.proof.violations]
     assert "error[control-flow]" in texts[0] and "all tiles are done if it goes to" in texts[0]
 
@@ -171,7 +173,7 @@ def test_an_empty_cluster_is_a_bare_barrier(tmp_path):
          '        with cluster("none"):\n            pass\n        with cluster("merge"):\n'),
     )  # fmt: skip
     function = load(name)
-    made = generate(function.build(function.problem_type(8), {}), Templates("gfx950"))
+    made = generate(schedule_of(function, function.problem_type(8), {}), templates_for("gfx950"))
     assert not made.proof.violations
     pieces = [piece for piece in made.layout.pieces() if "loop" in piece.key]
     assert {piece.cluster.name for piece in pieces if piece.cluster} == {"none", "merge"}

@@ -6,6 +6,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.schedules.tables import streamed_prefill
@@ -31,7 +32,7 @@ def own(folder, module="mha_prefill_v2", target="gfx950"):
 
 def test_the_lines_are_those_of_the_table():
     """Every step of fp8 stands on a line of the shared table that calls it."""
-    made = load("mha_prefill_v2").build(FP8, {})
+    made = schedule_of(load("mha_prefill_v2"), FP8, {})
     assert (made.name, made.file) == ("mha_prefill_v2", "tables/streamed_prefill.py")
     lines = Path(streamed_prefill.__file__).read_text().split("\n")
     for cluster in made.loop:
@@ -40,7 +41,7 @@ def test_the_lines_are_those_of_the_table():
             word = "copy" if operation.name == "copy" else operation.name.split("_")[0]
             assert word in lines[operation.line - 1], (operation.name, lines[operation.line - 1])
     assert lines[made.line - 1].startswith(("@schedule", "def streamed_prefill"))
-    assert load("mha_prefill_v2").build(BF16, {}).file == "schedules/mha_prefill_v2.py"
+    assert schedule_of(load("mha_prefill_v2"), BF16, {}).file == "schedules/mha_prefill_v2.py"
 
 
 def test_its_knobs_are_those_of_the_table():
@@ -54,8 +55,8 @@ def test_a_users_file_hands_on(tmp_path):
     is the last one's."""
     function = load(own(tmp_path))
     assert function.name == "mine"
-    assert function.build(BF16, {}).file == "schedules/mha_prefill_v2.py"
-    made = function.build(FP8, {})
+    assert schedule_of(function, BF16, {}).file == "schedules/mha_prefill_v2.py"
+    made = schedule_of(function, FP8, {})
     assert (made.name, made.file) == ("mine", "tables/streamed_prefill.py")
 
 
@@ -73,7 +74,7 @@ def test_templates_of_the_first_go_before_the_shipped_ones(tmp_path):
 def test_another_target_is_refused(tmp_path):
     message = r"mine is for gfx950 .* mla_decode_sm90, which is for sm_90a"
     with pytest.raises(ScheduleError, match=message):
-        load(own(tmp_path, "mla_decode_sm90")).build(BF16, {})
+        schedule_of(load(own(tmp_path, "mla_decode_sm90")), BF16, {})
 
 
 def test_templates_that_would_not_be_found_are_refused(tmp_path):
@@ -86,7 +87,7 @@ def test_templates_that_would_not_be_found_are_refused(tmp_path):
         HANDING_ON.format(module="theirs", target="gfx950").replace("mlagen.schedules.", "")
     )
     with pytest.raises(ScheduleError, match=r"theirs, which has templates of its own: .*own"):
-        load(str(tmp_path / "mine.py")).build(BF16, {})
+        schedule_of(load(str(tmp_path / "mine.py")), BF16, {})
 
 
 @pytest.mark.parametrize(

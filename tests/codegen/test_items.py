@@ -8,6 +8,7 @@ import pytest
 from test_seesaw import changed, moved
 
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import Tile, Value
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -25,7 +26,7 @@ PROBLEM = MlaDecodeConfig(num_heads=64)
 
 @pytest.fixture(scope="module")
 def made():
-    return load("mla_decode_sm90", None).build(PROBLEM, {"boxes": 4, "persistent": 1})
+    return schedule_of(load("mla_decode_sm90", None), PROBLEM, {"boxes": 4, "persistent": 1})
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +187,9 @@ def test_what_a_loop_cannot_run_on_with(made):
 def test_only_bf16_has_the_form():
     for fields in ({"cache_dtype": "fp8_e4m3"}, {"dtype": "fp8_e4m3"}):
         with pytest.raises(ConfigError, match="persistent=1") as caught:
-            load("mla_decode_sm90", None).build(MlaDecodeConfig(64, **fields), {"persistent": 1})
+            schedule_of(
+                load("mla_decode_sm90", None), MlaDecodeConfig(64, **fields), {"persistent": 1}
+            )
         assert "all bf16" in str(caught.value.hint)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mlagen.codegen.schedules import available, load
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import ScheduleFunction
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -86,7 +87,7 @@ def check_roles(doc: str, text: str, schedule: Any) -> list[str]:
 def built(name: str) -> tuple[ScheduleFunction, Any]:
     function = load(name, None)
     problem: Any = function.problem_type
-    return function, function.build(problem(**KERNELS[name]), {})
+    return function, schedule_of(function, problem(**KERNELS[name]), {})
 
 
 @pytest.mark.parametrize("name", KERNELS)

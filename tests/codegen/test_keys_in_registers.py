@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.codegen.derive import looped
@@ -24,7 +25,7 @@ FORMS = [
 @pytest.fixture(params=FORMS, ids=lambda form: f"{form[0]} {form[1].rows}")
 def made(request):
     name, problem = request.param
-    return load(name, None).build(problem, {})
+    return schedule_of(load(name, None), problem, {})
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_values_are_freed_in_all_warps(made, loop):
 def test_an_operand_in_flight_is_not_read():
     """Values that were multiplied early are stored when their product is done."""
     name, problem = FORMS[-1]
-    made = load(name, None).build(problem, {})
+    made = schedule_of(load(name, None), problem, {})
     (loop,) = plan(made)[0]
     at, store = next(
         (index, op) for index, op in enumerate(loop.operations)

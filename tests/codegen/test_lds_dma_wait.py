@@ -14,6 +14,7 @@ from mlagen.binary.flow import read_flow
 from mlagen.binary.text import waitcnt_fields
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -96,11 +97,11 @@ def test_every_schedule_of_gfx950_has_the_setting():
 
     for name in names:
         function = load(name)
-        declared = function.build(example_of(function.problem_type), {}).declared
+        declared = schedule_of(function, example_of(function.problem_type), {}).declared
         assert declared["lds_dma_wait"].choices == ("counted", "drain"), name
         assert declared["lds_dma_wait"].setting
     with pytest.raises(ConfigError, match="lds_dma_wait='none' is not among its choices"):
-        load("mla_prefill_reduce").build(example_of(load("mla_prefill_reduce").problem_type),
+        schedule_of(load("mla_prefill_reduce"), example_of(load("mla_prefill_reduce").problem_type),
                                          {"lds_dma_wait": "none"})  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from turned_bits import missed_bits
 
 from mlagen.codegen.build import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -37,8 +37,8 @@ KERNELS = {
 def made(request):
     """(the printed program, the object, byte of each instruction in it)."""
     name, config = KERNELS[request.param]
-    schedule = load(name).build(config, {})
-    printed = list(chain.from_iterable(generate(schedule, Templates("gfx950")).layout.runs()))
+    schedule = schedule_of(load(name), config, {})
+    printed = list(chain.from_iterable(generate(schedule, templates_for("gfx950")).layout.runs()))
     code = build(name, config).code
     return printed, code, code.index(code_of(code))
 

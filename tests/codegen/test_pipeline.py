@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from mlagen.codegen.expand import expand_loop
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import Access, Operation, RingTile, Value, bind, copy, record, schedule, tiles
 from mlagen.dsl.signature import Signature, TmaMatrix, pack
 from mlagen.errors import CapacityError, ProofError, ScheduleError
@@ -62,7 +63,7 @@ def make(body, slots=2, rows=64):
         for i in tiles(steps.math):
             body(steps, i)
 
-    return toy.build(Toy(), {})
+    return schedule_of(toy, Toy(), {})
 
 
 def loops(made):
@@ -196,7 +197,7 @@ def test_a_run_leaves_the_loop_when_its_last_full_tiles_are_done():
             release(steps.feed, i + 1)
             steps.look(i + 3)
 
-    made = toy.build(Toy(), {})
+    made = schedule_of(toy, Toy(), {})
     math = loops(made)[1]
 
     def printed(n):
@@ -229,7 +230,7 @@ def test_capacities_and_shapes_are_refused():
         def greedy(problem, s):
             s.role("math", warpgroups=1, registers=300)
 
-        greedy.build(Toy(), {})
+        schedule_of(greedy, Toy(), {})
 
 
 def test_gfx950_words_are_refused_here():
@@ -241,4 +242,4 @@ def test_gfx950_words_are_refused_here():
             for _ in tiles("everyone"):
                 pass
 
-        sectioned.build(Toy(), {})
+        schedule_of(sectioned, Toy(), {})

@@ -10,7 +10,7 @@ from decode_parts import decode_operations
 
 from mlagen.codegen.dataflow import Effect
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.dsl import (
     Access,
     Operation,
@@ -82,11 +82,11 @@ def complaint(tmp_path, path, edits, form=""):
         table = function.function
         function = replace(function, function=lambda k, s: table(k, s, seesaw_knobs, mla_decode))
     try:
-        made = function.build(problem, knobs)
+        made = schedule_of(function, problem, knobs)
         words = check_words(made)
         if words:
             return "\n".join(words)
-        loops, emitter, proof = printed(made, Templates("sm_90a", function.templates))
+        loops, emitter, proof = printed(made, templates_for("sm_90a", function.templates))
     except MlagenError as error:
         return str(error)
     if emitter is None:
@@ -209,11 +209,11 @@ def forms():
     found = {}
     for form in ("", "persistent"):
         problem, knobs = problem_of(DECODE, form)
-        made = load("mla_decode_sm90", None).build(problem, knobs)
-        found[form] = (made, *printed(made, Templates("sm_90a")))
+        made = schedule_of(load("mla_decode_sm90", None), problem, knobs)
+        found[form] = (made, *printed(made, templates_for("sm_90a")))
     function = load(str(GEMM), "sm_90a")
-    made = function.build(problem_of(GEMM, "")[0], {})
-    found["gemm"] = (made, *printed(made, Templates("sm_90a", function.templates)))
+    made = schedule_of(function, problem_of(GEMM, "")[0], {})
+    found["gemm"] = (made, *printed(made, templates_for("sm_90a", function.templates)))
     return found
 
 
@@ -318,9 +318,9 @@ def test_an_instruction_that_no_table_has_is_refused(tmp_path):
     folder = tmp_path / "sm_90a" / "split_merge"
     folder.mkdir(parents=True)
     (folder / "add.ptx.j2").write_text("frobnicate.f32 {{ acc[0] }};\n")
-    made = load("mla_decode_merge_sm90", None).build(MlaDecodeMergeConfig(64), {})
+    made = schedule_of(load("mla_decode_merge_sm90", None), MlaDecodeMergeConfig(64), {})
     with pytest.raises(MlagenError, match=r"add\(i\) of role merge has `frobnicate.f32 %acc0`"):
-        prove_pipeline(made, Templates("sm_90a", tmp_path))
+        prove_pipeline(made, templates_for("sm_90a", tmp_path))
 
 
 # ---- roles --------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def decode(groups=(1, 1), registers=(256, 256), step=2, names=("left", "right"),
             for i in tiles(role, step=step):
                 d.row_maximum(i)
 
-    return other.build(MlaDecodeConfig(64), {})
+    return schedule_of(other, MlaDecodeConfig(64), {})
 
 
 def test_roles_that_are_spelled_otherwise_are_refused():
@@ -357,7 +357,7 @@ def test_roles_that_are_spelled_otherwise_are_refused():
             merge = s.role("merge", warpgroups=2, registers=64)
             MlaDecodeMerge(k, s, merge, HOPPER, slot_rows=64)
 
-        small.build(MlaDecodeMergeConfig(64), {})
+        schedule_of(small, MlaDecodeMergeConfig(64), {})
     assert "role left does 1 tiles a pass; the kernel does 2" in "".join(
         check_words(decode(step=1))
     )
@@ -368,7 +368,7 @@ def test_registers_that_a_block_does_not_have_are_refused(tmp_path):
     file = tmp_path / "greedy.py"
     file.write_text(MERGE.read_text().replace("registers=64", "registers=72"))
     with pytest.raises(CapacityError, match=r"roles take 36864 registers .* has 32768"):
-        load(str(file), None).build(MlaDecodeMergeConfig(64), {})
+        schedule_of(load(str(file), None), MlaDecodeMergeConfig(64), {})
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_threads_and_arrivals_are_those_that_are_counted():
                 record(Operation("look", "x", i, nothing, uses=(Value("feed", i),)))
                 release(feed, i)
 
-        return toy.build(MlaDecodeConfig(64), {})
+        return schedule_of(toy, MlaDecodeConfig(64), {})
 
     check_pipelines(made())
     for wrong, message in (

@@ -6,7 +6,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import ProofError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
@@ -75,8 +75,8 @@ def test_overridden_artifacts_are_marked(name):
 
 
 def test_the_loop_state_repeats_after_one_pass():
-    schedule = load("mha_prefill_v2").build(CONFIG, {})
-    layout = generate(schedule, Templates("gfx950")).layout
+    schedule = schedule_of(load("mha_prefill_v2"), CONFIG, {})
+    layout = generate(schedule, templates_for("gfx950")).layout
     result = prove(schedule, layout)
     assert not result.violations
     assert result.repeats <= 2
@@ -89,8 +89,8 @@ def test_other_rings_are_proved_too(knobs):
 
 def test_no_derived_wait_can_be_left_out():
     """Every wait of the program is needed: without it, the proof fails."""
-    schedule = load("mha_prefill_v2").build(CONFIG, REFERENCE)
-    layout = generate(schedule, Templates("gfx950")).layout
+    schedule = schedule_of(load("mha_prefill_v2"), CONFIG, REFERENCE)
+    layout = generate(schedule, templates_for("gfx950")).layout
     removed = 0
     for piece in layout.pieces():
         for index, x in enumerate(list(piece.body)):

@@ -9,7 +9,7 @@ import pytest
 from mlagen.artifact import write_artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.dsl import epilogue, prologue, record, schedule
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -37,8 +37,8 @@ def artifact(function):
 
 
 def layout_of(function, **knobs):
-    made = function.build(function.problem_type(), knobs)
-    return made, generate(made, Templates("gfx950", function.templates)).layout
+    made = schedule_of(function, function.problem_type(), knobs)
+    return made, generate(made, templates_for("gfx950", function.templates)).layout
 
 
 def line_of(artifact, operation, role):
@@ -184,7 +184,7 @@ def written(body):
     def mine(k, s):
         body(roles(lower=range(4), upper=range(4, 8)), s)
 
-    mine.build(1, {})
+    schedule_of(mine, 1, {})
 
 
 def in_cluster(words):
@@ -223,7 +223,7 @@ def test_words_out_of_place(body, message):
 
 
 def test_an_operation_for_another_role_is_refused(function):
-    made = function.build(function.problem_type(), {})
+    made = schedule_of(function, function.problem_type(), {})
     copied = next(op for op in made.operations if op.roles == ("upper",))
 
     def for_lower(waves):
@@ -242,5 +242,5 @@ def test_a_role_alone_does_not_end_the_workgroup(function):
 
 
 def test_the_cluster_table_names_the_roles(function):
-    table = cluster_table(function.build(function.problem_type(), {}))
+    table = cluster_table(schedule_of(function, function.problem_type(), {}))
     assert table[1].endswith(": lower: add(i) | upper: interleave(add(i), nothing(i), '4x2:1')")

@@ -8,7 +8,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
@@ -23,8 +23,8 @@ def test_every_page_number_is_waited_for_before_its_copy(knobs, page_size):
     """On the path of every N: lgkmcnt(0) stands between a lookup and the first use of its result,
     and every copy is preceded by a lookup of its own."""
     config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
-    schedule = load("mha_prefill_v2").build(config, knobs)
-    layout = generate(schedule, Templates("gfx950")).layout
+    schedule = schedule_of(load("mha_prefill_v2"), config, knobs)
+    layout = generate(schedule, templates_for("gfx950")).layout
     pieces = layout.by_key()
     for n in range(1, 12):
         flying: set[int] = set()
@@ -51,8 +51,8 @@ def test_the_steady_loop_waits_for_nothing_more_than_the_page_numbers():
     knobs = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}
     for page_size in (0, 16):
         config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
-        schedule = load("mha_prefill_v2").build(config, knobs)
-        layout = generate(schedule, Templates("gfx950")).layout
+        schedule = schedule_of(load("mha_prefill_v2"), config, knobs)
+        layout = generate(schedule, templates_for("gfx950")).layout
         waits[page_size] = {
             key: [x.text for x in piece.body if x.pipe == "wait"]
             for key, piece in layout.by_key().items()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen.schedules import load, names
+from mlagen.codegen.target import schedule_of
 from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 SCHEDULES = Path(__file__).parents[2] / "schedules"
@@ -21,7 +22,7 @@ def table_of(schedule):
 @pytest.mark.parametrize("name", names())
 def test_a_schedule_file_shows_layout_and_registers(name):
     function = load(name)
-    schedule = function.build(function.problem_type.example(), {})
+    schedule = schedule_of(function, function.problem_type.example(), {})
     text = table_of(schedule)
     assert text.count("\n") <= MOST_LINES
     if isinstance(schedule, PipelineSchedule):
@@ -43,6 +44,6 @@ def test_what_a_loop_shows_has_no_condition():
     """In a tile loop no line asks about the problem."""
     for name in names():
         function = load(name)
-        text = table_of(function.build(function.problem_type.example(), {}))
+        text = table_of(schedule_of(function, function.problem_type.example(), {}))
         for loop in re.findall(r"    for i in tiles\(.*?(?=\n    \S|\Z)", text, re.DOTALL):
             assert not re.search(r"\bif\b|\bk\.", loop), (name, loop)

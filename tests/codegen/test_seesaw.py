@@ -9,6 +9,7 @@ from decode_parts import decode_operations
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -23,7 +24,7 @@ PROBLEM = MlaDecodeConfig(num_heads=64)
 
 @pytest.fixture(scope="module")
 def made():
-    return load("mla_decode_sm90", None).build(PROBLEM, {"boxes": 4})
+    return schedule_of(load("mla_decode_sm90", None), PROBLEM, {"boxes": 4})
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,9 @@ def test_every_derived_wait_is_needed(made, loops):
 
 def test_what_is_converted_in_place_is_ordered():
     """An e4m3 cache: the feeder's waits and meetings, and the refills of both roles, are needed."""
-    made = load("mla_decode_sm90", None).build(MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {})
+    made = schedule_of(
+        load("mla_decode_sm90", None), MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {}
+    )
     loops = plan(made)[0]
     assert not prove_pipelines(made, loops).violations
     feeder = loops[2]
@@ -163,7 +166,7 @@ def written(body, *, boxes=4):
                 copy(columns, i + 1)
             scores(d, i)
 
-    return other.build(PROBLEM, {})
+    return schedule_of(other, PROBLEM, {})
 
 
 def test_a_message_goes_one_way():
@@ -199,7 +202,7 @@ def test_a_role_that_fills_half_of_the_tiles_is_refused():
             copy(d.right[0], i)
 
     with pytest.raises(ScheduleError, match="fills 'cache 0' 1 times for 2 tiles"):
-        plan(half.build(PROBLEM, {}))
+        plan(schedule_of(half, PROBLEM, {}))
 
 
 def test_capacities():
@@ -210,7 +213,7 @@ def test_capacities():
             s.smem.exchange(f"m{index}", 16, producer="a", consumer="b")
 
     with pytest.raises(CapacityError, match="no named barrier is left for 'm14': a block has 16"):
-        many.build(PROBLEM, {})
+        schedule_of(many, PROBLEM, {})
 
     @schedule(problem=MlaDecodeConfig, target="sm_90a")
     def large(k, s):
@@ -218,7 +221,7 @@ def test_capacities():
         s.smem.exchange("m", 2048, producer="a", consumer="b", over=tile)
 
     with pytest.raises(CapacityError, match="2048 bytes over 'T', which has 1024"):
-        large.build(PROBLEM, {})
+        schedule_of(large, PROBLEM, {})
 
 
 def test_a_register_of_a_template_must_not_hide_one_of_the_schedule(tmp_path):

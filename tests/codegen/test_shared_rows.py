@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.targets.nvidia.codegen.derive import looped
@@ -23,7 +24,7 @@ LEFT, RIGHT, FEEDER = range(3)
 
 @pytest.fixture(scope="module")
 def made():
-    return load("mla_sparse_decode_sm90", None).build(PROBLEM, {"boxes": 2})
+    return schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {"boxes": 2})
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +40,14 @@ def violations(made, loops, at, steps):
 
 def test_all_forms_are_proved(made, loops):
     assert made.blocks == 2 and not prove_pipelines(made, loops).violations
-    wide = load("mla_sparse_decode_sm90", None).build(PROBLEM, {})
+    wide = schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {})
     assert wide.blocks == 2 and not prove_pipelines(wide, plan(wide)[0]).violations
-    alone = load("mla_sparse_decode_sm90", None).build(PROBLEM, {"cluster": 1})
+    alone = schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {"cluster": 1})
     assert alone.blocks == 1 and not prove_pipelines(alone, plan(alone)[0]).violations
 
 
 def test_the_proof_covers_both_blocks(made, loops):
-    alone = load("mla_sparse_decode_sm90", None).build(PROBLEM, {"cluster": 1, "boxes": 2})
+    alone = schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {"cluster": 1, "boxes": 2})
     one = prove_pipelines(alone, plan(alone)[0]).checked
     assert prove_pipelines(made, loops).checked > 1.8 * one
 
@@ -109,9 +110,9 @@ def test_bytes_of_the_other_block_need_a_fence_behind_the_wait(made):
 
 def test_up_to_64_heads_share_nothing():
     few = MlaSparseDecodeConfig(num_heads=64, rows="v32")
-    assert load("mla_sparse_decode_sm90", None).build(few, {}).blocks == 1
+    assert schedule_of(load("mla_sparse_decode_sm90", None), few, {}).blocks == 1
     with pytest.raises(ConfigError, match="cluster"):
-        load("mla_sparse_decode_sm90", None).build(few, {"cluster": 2})
+        schedule_of(load("mla_sparse_decode_sm90", None), few, {"cluster": 2})
 
 
 def space():

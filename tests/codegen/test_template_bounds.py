@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mlagen.codegen import template_bounds
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import templates_for
 from mlagen.errors import TemplateError
 
 ITSELF = "it calls, includes or imports itself without an end"
@@ -85,7 +85,9 @@ def rendered(folder, text):
     place.mkdir(parents=True)
     (place / "a.s.j2").write_text(text)
     (place / "b.s.j2").write_text("{% include 'x/a.s.j2' %}")
-    return [line for *_, line in Templates("gfx950", folder).render("x/a.s.j2", {}, "an operation")]
+    return [
+        line for *_, line in templates_for("gfx950", folder).render("x/a.s.j2", {}, "an operation")
+    ]
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -114,6 +116,6 @@ def test_what_ends_is_rendered(tmp_path):
 def test_bounds_are_of_one_rendering(tmp_path, monkeypatch):
     monkeypatch.setattr(template_bounds, "STEPS", 20)
     assert rendered(tmp_path, "{% for i in range(15) %}\n{% endfor %}") == []
-    again = Templates("gfx950", tmp_path)
+    again = templates_for("gfx950", tmp_path)
     for _ in range(3):
         assert again.render("x/a.s.j2", {}, "an operation") == []

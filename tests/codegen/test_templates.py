@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import templates
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import templates_for
 
 SHIPPED = Path(__file__).parents[2] / "templates"
 NAME = "pipeline/wait.ptx.j2"
@@ -35,7 +35,7 @@ def own(tmp_path, monkeypatch):
 def rendered():
     """As a new process renders it."""
     templates._shipped.cache_clear()
-    lines = Templates("sm_90a").render(NAME, CONTEXT, "a test")
+    lines = templates_for("sm_90a").render(NAME, CONTEXT, "a test")
     return [text for _, _, text in lines]
 
 

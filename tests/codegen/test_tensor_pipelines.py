@@ -13,6 +13,7 @@ import pytest
 
 from mlagen.cli.main import run
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.codegen.derive import WAITS, looped
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
@@ -31,7 +32,7 @@ SOFTMAX, FEEDER, MATH = range(3)
 @pytest.fixture(scope="module", params=[64, 128])
 def made(request: Any) -> Any:
     """With more than 64 heads, of a CTA pair."""
-    return load(NAME, None).build(MlaSparsePrefillConfig(request.param), {})
+    return schedule_of(load(NAME, None), MlaSparsePrefillConfig(request.param), {})
 
 
 @pytest.fixture(scope="module")

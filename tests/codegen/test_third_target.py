@@ -12,6 +12,7 @@ import pytest
 
 from mlagen.artifact import Artifact, SourceLine
 from mlagen.codegen import build
+from mlagen.codegen.target import target_of
 from mlagen.codegen.tools import Tools
 from mlagen.dsl import schedule
 from mlagen.errors import TemplateError
@@ -58,7 +59,7 @@ def test_it_has_its_own_limits_and_takes_the_templates_of_the_other() -> None:
     text = made("sm_95x").text
     assert ".target sm_95x" in text and f"of {200 * 1024} bytes" in text
     assert instructions(text) == instructions(made("sm_90a").text)
-    assert registry.limits_of("sm_95x") == registry.target_of("sm_95x").limits == LIMITS
+    assert registry.limits_of("sm_95x") == target_of("sm_95x").limits == LIMITS
 
 
 @pytest.mark.usefixtures("sm_95x")

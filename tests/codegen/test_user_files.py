@@ -13,6 +13,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, MissingError, ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.request import build_artifact
@@ -394,7 +395,7 @@ def test_what_mlagen_raises_itself_keeps_its_traceback(monkeypatch):
     shipped = load("mha_prefill_v2")
     failing.__module__ = shipped.function.__module__
     with pytest.raises(ZeroDivisionError):
-        replace(shipped, function=failing).build(CONFIG, {})
+        schedule_of(replace(shipped, function=failing), CONFIG, {})
 
 
 def test_unknown_targets(mine):

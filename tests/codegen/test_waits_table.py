@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.expand import expand
@@ -29,8 +29,8 @@ KNOBS = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # the reference's
 
 @pytest.fixture(scope="module")
 def built():
-    schedule = load("mha_prefill_v2").build(MhaConfigV2(num_heads=8, num_kv_heads=2), KNOBS)
-    return schedule, generate(schedule, Templates("gfx950")).layout
+    schedule = schedule_of(load("mha_prefill_v2"), MhaConfigV2(num_heads=8, num_kv_heads=2), KNOBS)
+    return schedule, generate(schedule, templates_for("gfx950")).layout
 
 
 def closing(layout, key):

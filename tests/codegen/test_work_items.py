@@ -8,7 +8,7 @@ import pytest
 from mlagen.artifact import write_artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.dsl import each_item, record, schedule
 from mlagen.errors import ScheduleError
 from mlagen.inspect import inspect_path
@@ -40,8 +40,8 @@ def artifact(function, streams):
 
 @pytest.fixture(scope="module")
 def made(function, streams):
-    schedule = function.build(function.problem_type(), {"streams": streams})
-    return schedule, generate(schedule, Templates("gfx950", function.templates)).layout
+    schedule = schedule_of(function, function.problem_type(), {"streams": streams})
+    return schedule, generate(schedule, templates_for("gfx950", function.templates)).layout
 
 
 @pytest.mark.parametrize("mode", ["latest", "earliest"])
@@ -148,8 +148,8 @@ def test_an_inspection_shows_a_loop_in_a_loop(artifact, tmp_path):
 
 def test_reads_that_nobody_uses_end_with_the_item(function, streams):
     knobs = {"streams": streams, "fault": "unused reads"}
-    schedule = function.build(function.problem_type(), knobs)
-    layout = generate(schedule, Templates("gfx950", function.templates)).layout
+    schedule = schedule_of(function, function.problem_type(), knobs)
+    layout = generate(schedule, templates_for("gfx950", function.templates)).layout
     assert not prove(schedule, layout).violations
     for stream in layout.streams:
         name = f"{stream.role}: " if stream.role else ""
@@ -174,7 +174,7 @@ def test_an_item_does_not_end_the_workgroup(function):
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_items_are_declared_where_they_are_used(function, declared):
-    operation = function.build(function.problem_type(), {}).items[0]
+    operation = schedule_of(function, function.problem_type(), {}).items[0]
 
     @schedule(problem=int, target="gfx950")
     def mine(k, s):
@@ -188,4 +188,4 @@ def test_items_are_declared_where_they_are_used(function, declared):
             pass
 
     with pytest.raises(ScheduleError, match=r"entry\(items=True\).*one without the other"):
-        mine.build(1, {})
+        schedule_of(mine, 1, {})

@@ -7,7 +7,7 @@ from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
 from mlagen.codegen.build import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -32,8 +32,8 @@ def streams(request):
     name, config = KERNELS[request.param]
     artifact = build(name, config)
     (kernel,) = load_code_object(artifact.code).kernels.values()
-    schedule = load(name).build(config, {})
-    layout = generate(schedule, Templates("gfx950")).layout
+    schedule = schedule_of(load(name), config, {})
+    layout = generate(schedule, templates_for("gfx950")).layout
     printed = []
     for segment in layout.segments:
         printed += segment.head

@@ -15,7 +15,6 @@ import pytest
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.compat import aiter
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode import aiter_operators
 from mlagen.families.mla_decode.aiter_plan import aiter_arrays, plan_aiter
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -24,6 +23,7 @@ from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.ops import aiter_decode
 from mlagen.request import build_artifact
 
 EACH = 3000 if os.environ.get("MLAGEN_ACCEPTANCE") else 60
@@ -122,7 +122,7 @@ def test_numbers_and_addresses_beside_the_tables() -> None:
     config = MlaDecodeConfig(16, q_len=2, page_size=1)
     inputs = mla_decode_inputs(config, lengths=[70, 5], seed=1)
     plan, given = plan_aiter(config, inputs.cache_lengths, workgroups=2), aiter_arrays(inputs)
-    kernel = aiter_operators._decode(config)
+    kernel = aiter_decode._decode(config)
     names = "q", "cache", "qo_indptr", "kv_indptr", "kv_page_indices", "kv_last_page_lens"
     tensors = [*(given[name] for name in names), plan.work_indptr, plan.work_info_set]
     parts = {

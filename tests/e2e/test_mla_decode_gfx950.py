@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mlagen.attention.latent.order import BY_WAVES, BY_WIDE_WAVES
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
@@ -130,7 +131,7 @@ def test_kv_heads_of_wide_waves():
     ids=str,
 )
 def test_rows_of_a_wave_follow_from_the_rows_that_share_keys(fields, rows):
-    schedule = load(KERNEL).build(MlaDecodeConfig(**fields), {})
+    schedule = schedule_of(load(KERNEL), MlaDecodeConfig(**fields), {})
     assert schedule.facts.rows == 4 * rows
 
 

@@ -14,7 +14,7 @@ from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.templates import Templates
+from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import CapacityError, ConfigError, ProofError
 from mlagen.launch import EmulatedLauncher
 from mlagen.targets.gfx950.codegen.build import generate
@@ -153,15 +153,15 @@ def test_an_unmasked_tail_is_found(tmp_path):
 
 
 def test_lds_is_read_without_bank_conflicts():
-    schedule = load(str(FILE), "gfx950").build(GemmConfig(), {})
+    schedule = schedule_of(load(str(FILE), "gfx950"), GemmConfig(), {})
     for ring in schedule.lds.rings.values():
         assert ring.plan.cycles == ring.plan.ideal_cycles
-    plain = load(str(FILE), "gfx950").build(GemmConfig(), {"swizzle": "none"})
+    plain = schedule_of(load(str(FILE), "gfx950"), GemmConfig(), {"swizzle": "none"})
     assert all(ring.plan.cycles == 8 * ring.plan.ideal_cycles for ring in plain.lds.rings.values())
 
 
 def test_each_wave_reads_its_own_part():
-    rings = load(str(FILE), "gfx950").build(GemmConfig(), {}).lds.rings
+    rings = schedule_of(load(str(FILE), "gfx950"), GemmConfig(), {}).lds.rings
     for name, shares in (("A0", 2), ("A1", 2), ("B", 4)):
         ring, seen = rings[name], {}
         for wave in range(8):
@@ -213,8 +213,8 @@ def test_a_wait_that_is_too_weak_is_refused_and_seen_by_the_emulator(tmp_path):
 
 def test_both_effect_tables_agree_on_the_example(artifact):
     """The generator's and the checkers', on the instructions that only this kernel uses too."""
-    schedule = load(str(FILE), "gfx950").build(GemmConfig(), {})
-    layout = generate(schedule, Templates("gfx950", EXAMPLES / "templates")).layout
+    schedule = schedule_of(load(str(FILE), "gfx950"), GemmConfig(), {})
+    layout = generate(schedule, templates_for("gfx950", EXAMPLES / "templates")).layout
     printed = []
     for segment in layout.segments:
         bodies = [segment.head, *(piece.body for piece in segment.pieces), segment.tail]

@@ -46,7 +46,7 @@ def call(inputs: Any) -> Any:
 
 def right(inputs: Any, outputs: Any) -> None:
     """Holds outputs against both oracles."""
-    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+    from mlagen.ops.torch_sparse import prefill_kernel
 
     scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
     made = prefill_kernel(to_gpu(inputs.q), to_gpu(inputs.cache), scales, inputs.config.compute)

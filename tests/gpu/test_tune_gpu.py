@@ -13,7 +13,7 @@ from gpu_calls import name_of_device, spin
 
 from mlagen.errors import WrongResultError
 from mlagen.families.mla_decode.workload import DecodeWorkload
-from mlagen.request import build_artifact
+from mlagen.request import build_artifact, build_with_defaults
 from mlagen.tune import TuneRequest, tune
 from mlagen.tune.measured import warm_up, workloads_of
 from mlagen.tune.sandbox import Sandbox, TimedOut
@@ -63,7 +63,9 @@ def test_sparse_calls_are_checked_and_prepared(
 def test_a_kernel_that_is_wrong_is_told() -> None:
     """One that sees the last 64 keys only, under the name of one that sees all."""
     artifact = build_artifact("mla_decode_sm90", FIELDS, {})
-    workload = DecodeWorkload(artifact.manifest.problem, {"batch": 4, "keys": 512})
+    workload = DecodeWorkload(
+        artifact.manifest.problem, {"batch": 4, "keys": 512}, build_with_defaults
+    )
     workload.check(artifact, seed=0)
     windowed = {**FIELDS, "mask": "sliding_window_causal[64]"}
     other = build_artifact("mla_decode_sm90", windowed, {})

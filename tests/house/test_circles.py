@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every file of the product by the name that imports it."""
     files = [*(ROOT / "mlagen").rglob("*.py")]
@@ -30,7 +33,25 @@ def named(tree: ast.AST) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.module or "", alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from ((str(arg.value), "") for arg in node.args if isinstance(arg, ast.Constant))
+            yield from ((name, "") for name in loaded(tree, node.args[0]))
+
+
+def loaded(tree: ast.AST, name: ast.expr) -> Iterator[str]:
+    """What `import_module` may load: a name; an f-string, in whose hole are those strings of the
+    file that make a module's name of it, or where none does any; else whatever a string names."""
+    texts = {str(x.value) for x in ast.walk(tree) if isinstance(x, ast.Constant)}
+    if isinstance(name, ast.Constant):
+        yield str(name.value)
+    elif isinstance(name, ast.JoinedStr):
+        known = modules()
+        parts = [str(x.value) if isinstance(x, ast.Constant) else None for x in name.values]
+        listed = ["".join(text if x is None else x for x in parts) for text in texts]
+        any_name = "".join(".*" if x is None else re.escape(x) for x in parts)
+        yield from [x for x in listed if x in known] or filter(
+            re.compile(any_name).fullmatch, known
+        )
+    else:
+        yield from texts
 
 
 def imports(files: Mapping[str, str]) -> dict[str, set[str]]:

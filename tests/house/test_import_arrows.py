@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "untrusted": set(),
     "env": set(),
     "problem": set(),
-    "targets": {"artifact"},  # limits, and the registry
+    "targets": set(),  # limits, and the registry
     "targets.gfx950": GENERATOR | {"targets.gfx950.dsl"},
     "targets.gfx950.dsl": {"dsl", "targets"},
     "targets.nvidia": GENERATOR | {"inspect", "ptx", "targets.nvidia.dsl"},
@@ -60,8 +60,6 @@ ARROWS: dict[str, set[str]] = {
         "launch",
         "launch_findings",
         "problem",
-        "request",
-        "tune",
         "targets",
         "targets.gfx950.dsl",
         "targets.nvidia.dsl",
@@ -89,8 +87,8 @@ ARROWS: dict[str, set[str]] = {
     "launch": {"artifact", "emulator", "targets"},
     "locate": {"artifact", "binary", "emulator", "ptx"},
     "launch_findings": {"artifact", "launch", "locate"},
-    "ops": {"artifact", "attention", "families", "family", "launch"},
-    "compat": {"families"},
+    "ops": {"artifact", "attention", "families", "family", "launch", "request", "tune"},
+    "compat": {"families", "ops"},
     "bench": {"artifact", "family", "problem"},
     "mutation": {
         "artifact",

@@ -16,8 +16,8 @@ TARGETS = {"gfx950", "sm_90a", "sm_100a"}
 NAMED = {"args", "grid"}
 # Where a target's name is compared, and not to tell what a kernel is.
 LISTED = {
-    ("attention/latent/operator_kernels.py", "target in each"): "which operators serve a GPU",
-    ("attention/latent/operator_kernels.py", "target not in kernels"): "whether one serves it",
+    ("ops/gpu_kernel.py", "target in each"): "which operators serve a GPU",
+    ("ops/gpu_kernel.py", "target not in kernels"): "whether one serves it",
     ("family/base.py", 'target == "gfx950"'): "a hint names launchers of a target",
     ("tune/judge.py", "schedule.target in MODELLED"): "whether the cycle model knows the target",
     ("tune/judge.py", "target not in MODELLED"): "the same",

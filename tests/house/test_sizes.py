@@ -22,17 +22,17 @@ PUBLIC = {
     "mlagen/families/mla_decode/aiter_call.py: aiter_call",
     "mlagen/families/mla_decode/call.py: decode_call",
     "mlagen/families/mla_decode/plan.py: plan_work",
-    "mlagen/families/mla_decode/torch_operators.py: mla_decode",
+    "mlagen/ops/torch_decode.py: mla_decode",
     "mlagen/families/mla_prefill/kernel.py: mla_prefill_call",
     "mlagen/families/mla_sparse/call.py: decode_call",
     "mlagen/families/mla_sparse/call.py: prefill_call",
-    "mlagen/families/mla_sparse/torch_operators.py: mla_sparse_decode",
-    "mlagen/families/mla_sparse/torch_operators.py: mla_sparse_prefill",
+    "mlagen/ops/torch_sparse.py: mla_sparse_decode",
+    "mlagen/ops/torch_sparse.py: mla_sparse_prefill",
     # torch reads an operator's arguments off the function.
-    "mlagen/families/mla_decode/torch_operators.py: _decode",
-    "mlagen/families/mla_decode/torch_operators.py: _planned",
-    "mlagen/families/mla_sparse/torch_operators.py: _decode",
-    "mlagen/families/mla_sparse/torch_operators.py: _prefill",
+    "mlagen/ops/torch_decode.py: _decode",
+    "mlagen/ops/torch_decode.py: _planned",
+    "mlagen/ops/torch_sparse.py: _decode",
+    "mlagen/ops/torch_sparse.py: _prefill",
 }
 # Tables: a schedule, and the instructions of a target. They read in one piece.
 TABLES = {

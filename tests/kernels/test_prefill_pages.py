@@ -8,6 +8,7 @@ from mlagen.attention.prefill.gfx950.page_plan import split_rows
 from mlagen.binary import load_code_object
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -73,8 +74,10 @@ def test_a_layout_whose_instructions_span_pages_is_refused():
 @pytest.mark.parametrize("page_size", [16, 32])
 @pytest.mark.parametrize("depth", [64, 128])
 def test_rows_of_each_instruction_lie_in_one_page(page_size, depth):
-    schedule = load("mha_prefill_v2").build(
-        MhaConfigV2(num_heads=1, num_kv_heads=1, depth=depth, page_size=page_size), {}
+    schedule = schedule_of(
+        load("mha_prefill_v2"),
+        MhaConfigV2(num_heads=1, num_kv_heads=1, depth=depth, page_size=page_size),
+        {},
     )
     for ring in schedule.lds.rings.values():
         lane_row, wave_row = split_rows(ring.dma, page_size, ring.name)

@@ -12,6 +12,7 @@ from mlagen.attention.prefill.problem import TILES
 from mlagen.cli.main import run
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -34,7 +35,7 @@ CONFIGS = [
 def test_a_config_has_the_defaults_of_its_schedule(config):
     """The class and the schedule's file say them both."""
     problem, tiles = config.parts()
-    made = load(config.kernel).build(problem, {})
+    made = schedule_of(load(config.kernel), problem, {})
     assert {name: made.knobs[name] for name in TILES} == tiles
     assert type(config)(**vars(problem)) == problem.with_tiles(**tiles) == config
 

@@ -62,7 +62,7 @@ def emulated(sms: int) -> tuple[Any, Any]:
 
     with numpy_torch.installed() as module:
         compat = importlib.import_module("mlagen.compat.flash_mla")
-        operators = importlib.import_module("mlagen.families.mla_sparse.torch_operators")
+        operators = importlib.import_module("mlagen.ops.torch_sparse")
         operators._built = built
     module.sms = sms
     return compat, module

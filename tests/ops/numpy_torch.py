@@ -27,10 +27,10 @@ DTYPES = {
 }
 NAMES = {own: name for name, own in DTYPES.items()}
 MODULES = (
-    "mlagen.attention.latent.operator_kernels",
-    "mlagen.attention.latent.torch_operator",
+    "mlagen.ops.gpu_kernel",
+    "mlagen.ops.torch_registration",
     "mlagen.compat.flash_mla", "mlagen.compat.flash_mla_sparse",
-    "mlagen.families.mla_sparse.torch_operators", "mlagen.families.mla_decode.torch_operators",
+    "mlagen.ops.torch_sparse", "mlagen.ops.torch_decode",
 )  # fmt: skip
 
 

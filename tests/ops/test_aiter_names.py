@@ -15,13 +15,13 @@ from numpy_torch import Emulating, Tensor, installed
 from mlagen.attention.latent.order import BY_WAVES
 from mlagen.compat import aiter
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.families.mla_decode import aiter_operators
 from mlagen.families.mla_decode.aiter_kernel import AiterDecodeKernel
 from mlagen.families.mla_decode.aiter_plan import aiter_arrays, plan_aiter
 from mlagen.families.mla_decode.aiter_run import table_of
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.ops import aiter_decode
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16
 from mlagen.request import build_artifact
@@ -61,7 +61,7 @@ def test_arrays_are_emulated() -> None:
     assert parts.shape == (rows, 1, 12, 512)
     assert fwd(arrays(), return_lse=False)[1] is None
 
-    raw = aiter_operators.aiter_decode(given["q"], given["cache"], 2, causal=True, compute="bf16")
+    raw = aiter_decode.aiter_decode(given["q"], given["cache"], 2, causal=True, compute="bf16")
     names = {"cache": "kv_buffer", "o": "out"}
     run = raw.called(scale=INPUTS.scale, **{names.get(n, n): x for n, x in arrays().items()})
     o, whole = np.full_like(given["o"], np.nan), np.full_like(lse, np.nan)
@@ -114,14 +114,14 @@ def _checked_on_request(given: dict[str, Any], parts: Any, logs: Any, o: Any) ->
 def test_tensors_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the launcher of a kernel built once; on another GPU nothing is built."""
     launcher = Emulating()
-    knobs = aiter_operators.KNOBS
+    knobs = aiter_decode.KNOBS
     artifact = build_artifact("mla_decode_gfx950", CONFIG.to_fields(), knobs)
     fields = {"num_heads": 12, "depth": 512, "lse": True}
     reduction = build_artifact("mla_prefill_reduce", fields, {})
     kernel = AiterDecodeKernel(artifact, launcher, reduce=lambda: reduction)
-    monkeypatch.setattr(aiter_operators, "_decode", cache(lambda config: kernel))
+    monkeypatch.setattr(aiter_decode, "_decode", cache(lambda config: kernel))
     made = SimpleNamespace(artifact=reduction), launcher
-    monkeypatch.setattr(aiter_operators, "_reduce", lambda *_: made)
+    monkeypatch.setattr(aiter_decode, "_reduce", lambda *_: made)
     plain = arrays()
     with installed() as torch:
         rocm(torch, "gfx950:sramecc+:xnack-")

@@ -36,10 +36,10 @@ class Torch:
 @pytest.fixture
 def torch() -> Iterator[Torch]:
     with installed() as module:
-        from mlagen.families.mla_sparse import torch_operators
+        from mlagen.ops import torch_sparse
 
         found = Torch(module)
-        torch_operators._built = found.named
+        torch_sparse._built = found.named
         yield found
 
 
@@ -159,10 +159,10 @@ def test_fake_kernels_and_schemas(torch: Torch) -> None:
     """Shapes as the kernels make them; schemas name as many arguments as functions take."""
     import inspect
 
-    from mlagen.attention.latent import torch_operator
-    from mlagen.families.mla_sparse import torch_operators as operators
+    from mlagen.ops import torch_registration
+    from mlagen.ops import torch_sparse as operators
 
-    fakes, schemas = torch.module.fakes, torch_operator._LIBRARY.schemas
+    fakes, schemas = torch.module.fakes, torch_registration._LIBRARY.schemas
     for name, inputs, function in (
         ("mla_sparse_prefill", prefill_inputs(), operators._prefill),
         ("mla_sparse_decode", decode_inputs(q_len=2), operators._decode),

@@ -46,10 +46,10 @@ class Torch:
 @pytest.fixture
 def torch() -> Iterator[Torch]:
     with installed() as module:
-        from mlagen.families.mla_sparse import torch_operators
+        from mlagen.ops import torch_sparse
 
         found = Torch(module)
-        torch_operators._built = found.built
+        torch_sparse._built = found.built
         yield found
 
 
@@ -60,7 +60,7 @@ def zeros(*shape: int, dtype: str = "bfloat16", device: int = 0) -> Tensor:
 def test_blackwell_has_its_own_prefill(torch: Torch) -> None:
     """Right by the oracles, as operator and under FlashMLA's name; a graph captures later calls."""
     from mlagen.compat import flash_mla
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+    from mlagen.ops.torch_sparse import mla_sparse_prefill
 
     torch.module.capability = BLACKWELL
     inputs = mla_sparse_prefill_inputs(
@@ -88,7 +88,7 @@ def test_blackwell_has_its_own_prefill(torch: Torch) -> None:
 
 
 def test_products_of_e4m3_where_they_are_asked_for(torch: Torch) -> None:
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+    from mlagen.ops.torch_sparse import mla_sparse_prefill
 
     torch.module.cuda.get_device_capability = {0: BLACKWELL, 1: (9, 0)}.__getitem__
     config = MlaSparsePrefillConfig(8, dtype="fp8_e4m3", rows="e4m3", compute="fp8")
@@ -112,7 +112,7 @@ def test_products_of_e4m3_where_they_are_asked_for(torch: Torch) -> None:
 )
 def test_blackwell_takes_e4m3(torch: Torch, fields: dict[str, str]) -> None:
     """Formats are told by widths, types and scales beside the cache, as on Hopper."""
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_prefill
+    from mlagen.ops.torch_sparse import mla_sparse_prefill
 
     torch.module.capability = BLACKWELL
     inputs = mla_sparse_prefill_inputs(
@@ -129,7 +129,7 @@ def test_blackwell_takes_e4m3(torch: Torch, fields: dict[str, str]) -> None:
 
 
 def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
-    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+    from mlagen.ops.torch_sparse import prefill_kernel
 
     capabilities = {0: (9, 0), 1: BLACKWELL}
     torch.module.cuda.get_device_capability = capabilities.__getitem__
@@ -143,7 +143,7 @@ def test_two_gpus_have_a_kernel_each(torch: Torch) -> None:
 
 def test_dense_decode_of_two_gpus(torch: Torch) -> None:
     """Each one's kernel, and the merge that belongs to it."""
-    from mlagen.families.mla_decode.torch_operators import decode_kernel
+    from mlagen.ops.torch_decode import decode_kernel
 
     capabilities = {0: (9, 0), 1: BLACKWELL}
     torch.module.cuda.get_device_capability = capabilities.__getitem__
@@ -156,7 +156,7 @@ def test_dense_decode_of_two_gpus(torch: Torch) -> None:
 
 def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
     """Asked for by name, and by a plan that was made for them."""
-    from mlagen.families.mla_decode import torch_operators
+    from mlagen.ops import torch_decode
 
     config = MlaDecodeConfig(8, dtype="fp8_e4m3", cache_dtype="fp8_e4m3", compute="fp8")
     asked: list[MlaDecodeConfig] = []
@@ -164,12 +164,12 @@ def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
         build_artifact("mla_decode_sm90", config.to_fields(), {}), torch.launcher,
         lambda other, fields: build_artifact(other, fields, {}),
     )  # fmt: skip
-    torch_operators._built = lambda name, config: asked.append(config) or kernel
+    torch_decode._built = lambda name, config: asked.append(config) or kernel
     inputs = mla_decode_inputs(config, lengths=(130, 0, 65), data="realistic", seed=0)
     tensors = [Tensor(inputs.tensors[name]) for name in TENSORS]
-    plan = torch_operators.plan_mla_decode(*tensors[:2], (130, 0, 65), compute="fp8")
+    plan = torch_decode.plan_mla_decode(*tensors[:2], (130, 0, 65), compute="fp8")
     for more in ({"compute": "fp8"}, {"plan": plan}):
-        out, lse = torch_operators.mla_decode(*tensors, **inputs.scales, **more)
+        out, lse = torch_decode.mla_decode(*tensors, **inputs.scales, **more)
         expected = exact(inputs, splits=plan.splits, order=HOPPER_E4M3)
         assert compare(expected.output, out.array).passed
         assert compare_lse(expected.lse, lse.array).passed
@@ -180,7 +180,7 @@ def test_dense_decode_with_products_of_e4m3(torch: Torch) -> None:
 def test_blackwell_has_its_own_decode(torch: Torch, rows: str) -> None:
     """With the merge of split keys, whatever the batch; under FlashMLA's name with both caches."""
     from mlagen.compat import flash_mla
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode
+    from mlagen.ops.torch_sparse import mla_sparse_decode
 
     torch.module.capability = BLACKWELL
     config = MlaSparseDecodeConfig(8, d_qk=512, rows=rows, extra=True)
@@ -213,7 +213,7 @@ def test_blackwell_has_its_own_decode(torch: Torch, rows: str) -> None:
 
 
 def test_decode_with_products_of_e4m3(torch: Torch) -> None:
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode
+    from mlagen.ops.torch_sparse import mla_sparse_decode
 
     torch.module.cuda.get_device_capability = {0: BLACKWELL, 1: (9, 0)}.__getitem__
     config = MlaSparseDecodeConfig(8, dtype="fp8_e4m3", rows="e4m3_row", compute="fp8")
@@ -232,7 +232,7 @@ def test_decode_with_products_of_e4m3(torch: Torch) -> None:
 
 
 def test_an_operator_that_a_gpu_has_no_kernel_for(torch: Torch) -> None:
-    from mlagen.attention.latent.operator_kernels import kernel_for
+    from mlagen.ops.gpu_kernel import kernel_for
 
     torch.module.capability = BLACKWELL
     operators = {"some": {"sm_90a": "a", "gfx950": "b"}, "other": {"sm_100a": "c"}}
@@ -254,7 +254,7 @@ def test_an_operator_that_a_gpu_has_no_kernel_for(torch: Torch) -> None:
     ((8, 0), "has compute capability 8.0"),
 ], ids=str)  # fmt: skip
 def test_gpus_of_no_target(torch: Torch, capability: tuple[int, int], words: str) -> None:
-    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+    from mlagen.ops.torch_sparse import prefill_kernel
 
     torch.module.capability = capability
     with pytest.raises(UnsupportedError) as caught:
@@ -264,7 +264,7 @@ def test_gpus_of_no_target(torch: Torch, capability: tuple[int, int], words: str
 
 def test_tensors_on_no_gpu(torch: Torch) -> None:
     """Their kernel is Hopper's, whose launch is refused with the reason."""
-    from mlagen.families.mla_sparse.torch_operators import prefill_kernel
+    from mlagen.ops.torch_sparse import prefill_kernel
 
     torch.module.capability = BLACKWELL
     on_host = prefill_kernel(zeros(1, 8, 576, device=-1), zeros(64, 576, device=-1))
@@ -282,7 +282,7 @@ def rocm(torch: Torch, architecture: str) -> None:
 
 def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
     """Right by both oracles, with a plan and without."""
-    from mlagen.families.mla_decode import torch_operators
+    from mlagen.ops import torch_decode
 
     rocm(torch, "gfx950:sramecc+:xnack-")
     config = MlaDecodeConfig(8, q_len=2)
@@ -290,12 +290,12 @@ def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
         build_artifact("mla_decode_gfx950", config.to_fields(), {}), torch.launcher,
         lambda other, fields: build_artifact(other, fields, {}),
     )  # fmt: skip
-    torch_operators._built = lambda name, asked: kernel
+    torch_decode._built = lambda name, asked: kernel
     inputs = mla_decode_inputs(config, lengths=(300, 0, 65), data="late_max", seed=0)
     tensors = [Tensor(inputs.tensors[name]) for name in TENSORS]
-    plan = torch_operators.plan_mla_decode(*tensors[:2], (300, 0, 65), split_keys=64)
+    plan = torch_decode.plan_mla_decode(*tensors[:2], (300, 0, 65), split_keys=64)
     for given in (None, plan):
-        out, lse = torch_operators.mla_decode(*tensors, inputs.scale, plan=given)
+        out, lse = torch_decode.mla_decode(*tensors, inputs.scale, plan=given)
         planned = given or next(iter(kernel._plans.values()))
         for oracle in (exact, rounded):
             expected = oracle(inputs, splits=planned.splits, order=BY_WAVES)
@@ -307,7 +307,7 @@ def test_amds_gpus_have_their_own_kernel(torch: Torch) -> None:
 
 def test_amds_gpus_have_their_own_sparse_kernels(torch: Torch) -> None:
     """Right by both oracles; split decode with its merge."""
-    from mlagen.families.mla_sparse.torch_operators import mla_sparse_decode, mla_sparse_prefill
+    from mlagen.ops.torch_sparse import mla_sparse_decode, mla_sparse_prefill
 
     rocm(torch, "gfx950:sramecc+:xnack-")
     inputs: Any = mla_sparse_prefill_inputs(
@@ -328,7 +328,7 @@ def test_amds_gpus_have_their_own_sparse_kernels(torch: Torch) -> None:
 
 
 def test_amds_gpus_of_no_target(torch: Torch) -> None:
-    from mlagen.families.mla_decode.torch_operators import decode_kernel as dense_kernel
+    from mlagen.ops.torch_decode import decode_kernel as dense_kernel
 
     rocm(torch, "gfx942:sramecc+:xnack-")
     with pytest.raises(UnsupportedError) as caught:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mlagen.codegen.target import schedule_of
 from mlagen.families.mla_sparse.rows import FORMATS
 from mlagen.request import checked
 
@@ -25,7 +26,7 @@ OTHERWISE = {
 def stated(name: str, **fields: Any) -> str:
     """What the manifest of a kernel states, without making one."""
     schedule, problem, _ = checked(name, fields, {})
-    made = schedule.build(problem, {})
+    made = schedule_of(schedule, problem, {})
     return ", ".join(
         f"{one.name} to {one.to}" for one in problem.roundings(made.facts) if one.name != "M"
     )

@@ -30,6 +30,7 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.manifest import plain_facts
 from mlagen.codegen.schedules import _loaded, load
+from mlagen.codegen.target import schedule_of
 from mlagen.dsl import ScheduleFunction
 from mlagen.errors import MlagenError, ProofError, TemplateError
 
@@ -97,7 +98,7 @@ def survey(case: Case, folder: Path) -> Surveyed:
     function = _function(case, folder, source)
     executed: set[int] = set()
     with _lines_of(function, executed):
-        schedule = function.build(_problem(case, function), case.knobs)
+        schedule = schedule_of(function, _problem(case, function), case.knobs)
     spoken = frozenset(operation.line for operation in _operations(schedule))
     choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items() if k not in FIXED}
     made = Surveyed(case, folder, source, frozenset(executed), spoken, choices)

@@ -19,6 +19,7 @@ from fuzzed import CASES, ROOT, Case, named
 from plan import Plan, within
 
 from mlagen.codegen.schedules import load, names
+from mlagen.codegen.target import schedule_of
 
 SEEDS = 60
 DIFFERENT = 30  # texts of so many seeds, at least
@@ -91,7 +92,7 @@ def test_a_case_is_a_form_of_its_kernel(name: str, surveyed: Any) -> None:
     base = surveyed(name)
     table = judge._function(base.case, base.folder, base.source)
     own, kernels = (
-        table.build(judge._problem(base.case, table), base.case.knobs),
+        schedule_of(table, judge._problem(base.case, table), base.case.knobs),
         _kernels(base.case),
     )
     assert _said(own) == _said(kernels)
@@ -114,7 +115,7 @@ def _kernels(case: Case) -> Any:
     kernel = load(case.name.split()[0])
     problem = (case.solves or kernel.problem_type).from_fields(case.problem)  # type: ignore[attr-defined]
     variant = {"variant": case.variant} if case.variant else {}
-    return kernel.build(problem, {**case.knobs, **variant})
+    return schedule_of(kernel, problem, {**case.knobs, **variant})
 
 
 def _said(schedule: Any) -> list[str]:

@@ -15,6 +15,7 @@ import judge
 import pytest
 from fuzzed import named
 
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import MlagenError
 
 FEW = "mla_decode_sm90 few rows"
@@ -88,7 +89,7 @@ def test_less_is_refused_by_its_line(
 ) -> None:
     function, case, line = edited(name, fields, old, new, tmp_path)
     with pytest.raises(MlagenError) as caught:
-        function.build(judge._problem(case, function), case.knobs)
+        schedule_of(function, judge._problem(case, function), case.knobs)
     assert says in str(caught.value)
     place = re.match(r"[\w.-]+/(\w+\.py):(\d+): ", str(caught.value))
     assert place is not None and place[1] == case.path.name

@@ -16,6 +16,7 @@ import pytest
 from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import Generated
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import BinaryError, MlagenError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.request import build_artifact
@@ -62,7 +63,7 @@ def test_the_cubin_asks_for_what_the_manifest_says(made, facts):
     ],
 )
 def test_a_cubin_that_asks_for_something_else_is_refused(made, facts, change, said):
-    schedule = load(KERNEL).build(MlaDecodeConfig(16), {})
+    schedule = schedule_of(load(KERNEL), MlaDecodeConfig(16), {})
     right = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, (), facts)
     check_cubin(schedule, right, made.text)
     with pytest.raises(MlagenError, match=re.escape(said)):
@@ -73,7 +74,7 @@ def test_barriers_are_those_that_the_text_names(made, facts):
     """One more than the text names is refused, even where the schedule has handed it out."""
     named = {int(n) for n in re.findall(r"bar(?:rier)?\.(?:sync|arrive)\S* (\d+)", made.text)}
     assert facts.barriers == max(named) + 1
-    schedule = load(KERNEL).build(MlaDecodeConfig(16), {})
+    schedule = schedule_of(load(KERNEL), MlaDecodeConfig(16), {})
     more = replace(facts, barriers=facts.barriers + 1)
     right = PtxasResult(made.code, schedule.symbol, facts.registers, 0, 0, 0, (), more)
     schedule.smem.barriers += 1

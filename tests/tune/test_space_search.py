@@ -10,6 +10,7 @@ from toy_judges import cost_of
 from toy_question import SPACE
 
 from mlagen.codegen.schedules import load
+from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, MissingError
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
@@ -30,7 +31,7 @@ def test_variants_are_all_combinations_the_default_first() -> None:
 
 def test_the_space_is_what_the_schedule_declares() -> None:
     reduce = load("mla_prefill_reduce")
-    declared = reduce.build(REDUCE, {}).declared
+    declared = schedule_of(reduce, REDUCE, {}).declared
     space = space_of(reduce, REDUCE, {})
     assert {d.name: d.choices for d in space.dimensions} == {
         name: knob.choices for name, knob in declared.items() if not knob.setting
@@ -45,7 +46,7 @@ def test_the_space_is_what_the_schedule_declares() -> None:
 
 def test_choices_that_change_the_call_are_left_out_unless_asked_for() -> None:
     prefill, problem = load("mla_prefill_v2"), MlaConfigV2(num_heads=1, num_kv_heads=1)
-    declared = prefill.build(problem, {}).declared
+    declared = schedule_of(prefill, problem, {}).declared
     others = {name: str(k.default) for name, k in declared.items() if name != "grid"}  # quick
     space = space_of(prefill, problem, others)
     grid = next(d for d in space.dimensions if d.name == "grid")

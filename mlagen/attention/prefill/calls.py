@@ -15,7 +15,7 @@ from mlagen.artifact.maps import RoleMap
 from mlagen.attention.masks import ChunkedCausal, Null, SlidingWindowCausal
 from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.family import Call, Covering, tile_counts
+from mlagen.family.covering import Call, Covering, tile_counts
 
 DATA = "every_tile"
 ROWS_SHORT = 5  # rows that the query tile lacks: the last wave's end is not the tile's

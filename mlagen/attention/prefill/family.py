@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlagen.family import Family, MutantInputs
+from mlagen.family.base import Family
+from mlagen.family.mutants import MutantInputs
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact

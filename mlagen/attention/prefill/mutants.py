@@ -22,7 +22,7 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import default_scale
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
 from mlagen.errors import UnsupportedError
-from mlagen.family import MutantCall, MutantInputs
+from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.problem.formats import ELEMENT_TYPES
 
 _STEP = 12.0  # log2 units that the maxima of climbing rows grow by from tile to tile

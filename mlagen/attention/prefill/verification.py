@@ -20,7 +20,8 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.errors import ConfigError
-from mlagen.family import Chosen, Covering, ProblemKind, Sample, Size, TileWalk, Trial
+from mlagen.family.covering import Covering
+from mlagen.family.kinds import Chosen, ProblemKind, Sample, Size, TileWalk, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Benchmark, Builder, Family, ProblemKind, Workloads
+from mlagen.family.base import Builder, Family
+from mlagen.family.benchmark import Benchmark
+from mlagen.family.kinds import ProblemKind
+from mlagen.family.workload import Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -37,11 +40,11 @@ class MlaDecode(Family):
 
         return KIND
 
-    def workloads(self, problem_type: str) -> Workloads:
+    def workloads(self, problem_type: str, build: Builder) -> Workloads:
         """Calls over a cache that the GPU itself fills."""
         from mlagen.families.mla_decode.workload import DecodeWorkloads
 
-        return DecodeWorkloads()
+        return DecodeWorkloads(build)
 
     def benchmark(self, artifact: Artifact) -> Benchmark:
         """Calls over such a cache, beside other libraries."""

@@ -34,7 +34,7 @@ from mlagen.families.mla_decode.aiter_work import (
 )
 from mlagen.families.mla_decode.kernel import Launch, PreparedMlaDecode
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import device_tensor, on_the_host
 from mlagen.launch.gpu import GpuLauncher

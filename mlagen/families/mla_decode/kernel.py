@@ -37,7 +37,7 @@ from mlagen.families.mla_decode.unit import (
     cannot_put_together,
     unit_of,
 )
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch, on_the_host
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream

@@ -35,7 +35,8 @@ from mlagen.families.mla_decode.unit import (
     cannot_put_together,
     unit_of,
 )
-from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, TileWalk, Trial, tile_counts
+from mlagen.family.covering import Call, Covering, tile_counts
+from mlagen.family.kinds import Chosen, ProblemKind, Size, TileWalk, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst

@@ -20,7 +20,7 @@ from mlagen.families.mla_decode.kernel import decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import MERGE_KERNELS
-from mlagen.request import build_artifact
+from mlagen.family.base import Builder
 
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
 
@@ -32,6 +32,7 @@ class DecodeWorkload(BenchedWorkload):
         self,
         problem: Mapping[str, Any],
         shape: Mapping[str, Any],
+        build: Builder,
         beside: Sequence[Artifact] = (),
     ) -> None:
         config = MlaDecodeConfig.from_fields(problem)
@@ -39,7 +40,7 @@ class DecodeWorkload(BenchedWorkload):
         work = DecodeWork(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
                           None if least is None else int(least))  # fmt: skip
         targets = [artifact.manifest.target for artifact in beside]
-        super().__init__(work, _build, _seconds(problem, *targets), beside)
+        super().__init__(work, build, _seconds(problem, *targets), beside)
 
     def lab(self, artifact: Artifact) -> DecodeLab:
         return DecodeLab(decode_kernel(artifact, build=self.second))
@@ -88,25 +89,24 @@ def _same(case: DecodeCase, first: DecodeCase) -> Any:
     return first.lengths
 
 
-def _build(name: str, fields: Mapping[str, Any]) -> Artifact:
-    return build_artifact(name, fields, {})
-
-
 def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:
     """The kernel that merges split work."""
     return ((MERGE_KERNELS[target], {"num_heads": problem["num_heads"]}),)
 
 
 class DecodeWorkloads:
-    """Makes the calls of MLA decode."""
+    """Makes the calls of MLA decode; `build` the kernel that they launch besides."""
 
     sizes: tuple[str, ...] = SIZES
     lists: tuple[str, ...] = ()
 
+    def __init__(self, build: Builder) -> None:
+        self._build = build
+
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """The kernel that merges split work."""
         manifest = artifact.manifest
-        return built_all(_build, _seconds(manifest.problem, manifest.target))
+        return built_all(self._build, _seconds(manifest.problem, manifest.target))
 
     def workload(
         self,
@@ -115,4 +115,4 @@ class DecodeWorkloads:
         beside: Sequence[Artifact] = (),
     ) -> DecodeWorkload:
         """The call of these fields and sizes."""
-        return DecodeWorkload(problem, shape, beside)
+        return DecodeWorkload(problem, shape, self._build, beside)

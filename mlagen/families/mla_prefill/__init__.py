@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlagen.attention.prefill.family import PrefillFamily
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Benchmark, Builder, Family, ProblemKind, Workloads
+from mlagen.family.base import Builder, Family
+from mlagen.family.benchmark import Benchmark
+from mlagen.family.kinds import ProblemKind
+from mlagen.family.workload import Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -33,11 +36,12 @@ class MlaSparse(Family):
 
         return DECODE if problem_type == _DECODE else PREFILL
 
-    def workloads(self, problem_type: str) -> Workloads:
+    def workloads(self, problem_type: str, build: Builder) -> Workloads:
         """Calls over caches and lists that the GPU itself draws."""
         from mlagen.families.mla_sparse.workload import PrefillWorkloads, SparseDecodeWorkloads
 
-        return SparseDecodeWorkloads() if problem_type == _DECODE else PrefillWorkloads()
+        makes = SparseDecodeWorkloads if problem_type == _DECODE else PrefillWorkloads
+        return makes(build)
 
     def benchmark(self, artifact: Artifact) -> Benchmark:
         """Such calls, beside other libraries."""

@@ -21,7 +21,7 @@ from mlagen.families.mla_decode.unit import SMS
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
 from mlagen.families.mla_sparse.kept import Kept
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream

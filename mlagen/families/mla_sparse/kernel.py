@@ -34,7 +34,7 @@ from mlagen.families.mla_sparse.splits import (
     parts_of,
     split_every,
 )
-from mlagen.family import Builder
+from mlagen.family.base import Builder
 from mlagen.launch import Launcher
 
 

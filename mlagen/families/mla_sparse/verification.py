@@ -38,7 +38,8 @@ from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.splits import check_together, groups_of
-from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, TileWalk, Trial, tile_counts
+from mlagen.family.covering import Call, Covering, tile_counts
+from mlagen.family.kinds import Chosen, ProblemKind, Size, TileWalk, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import unwritten
 from mlagen.problem.expected import Expected, Worst

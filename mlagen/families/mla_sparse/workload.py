@@ -29,7 +29,7 @@ from mlagen.families.mla_sparse.inputs import MlaSparseInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.request import build_artifact
+from mlagen.family.base import Builder
 
 # Lengths of lists around a tile of 64 keys, and of several, each in a list of 450 places; every
 # fourth list names nothing.
@@ -95,15 +95,14 @@ class SparseWorkload(BenchedWorkload):
         return [lab.kernel.prepare(**case.arguments) for case in cases]
 
 
-def _build(name: str, problem: Mapping[str, Any]) -> Artifact:
-    return build_artifact(name, problem, {})
-
-
 class PrefillWorkloads:
     """Makes the calls of sparse prefill."""
 
     sizes: tuple[str, ...] = PREFILL_SIZES
     lists: tuple[str, ...] = ()
+
+    def __init__(self, build: Builder) -> None:
+        self._build = build
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """None: a call launches the artifact alone."""
@@ -118,19 +117,22 @@ class PrefillWorkloads:
         """The call of these fields and sizes."""
         config = MlaSparsePrefillConfig.from_fields(problem)
         work = PrefillWork(config=config, **{"rows": PREFILL_ROWS, **DEFAULTS, **shape})
-        return SparseWorkload(work, _build)
+        return SparseWorkload(work, self._build)
 
 
 class SparseDecodeWorkloads:
-    """Makes the calls of sparse decode."""
+    """Makes the calls of sparse decode; `build` the kernel that they launch besides."""
 
     sizes: tuple[str, ...] = DECODE_SIZES
     lists: tuple[str, ...] = ()
 
+    def __init__(self, build: Builder) -> None:
+        self._build = build
+
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """The kernel that merges split work."""
         manifest = artifact.manifest
-        return built_all(_build, _seconds(manifest.problem, manifest.target))
+        return built_all(self._build, _seconds(manifest.problem, manifest.target))
 
     def workload(
         self,
@@ -142,7 +144,7 @@ class SparseDecodeWorkloads:
         config = MlaSparseDecodeConfig.from_fields(problem)
         work = SparseDecodeWork(config=config, **{"batch": DECODE_BATCH, **DEFAULTS, **shape})
         targets = [artifact.manifest.target for artifact in beside]
-        return SparseWorkload(work, _build, _seconds(problem, *targets), beside)
+        return SparseWorkload(work, self._build, _seconds(problem, *targets), beside)
 
 
 def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:

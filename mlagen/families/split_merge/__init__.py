@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Builder, Family, ProblemKind
+from mlagen.family.base import Builder, Family
+from mlagen.family.kinds import ProblemKind
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact

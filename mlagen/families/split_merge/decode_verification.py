@@ -21,7 +21,8 @@ from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.unit import HOPPER
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.facts import facts_of
-from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, Trial
+from mlagen.family.covering import Call, Covering
+from mlagen.family.kinds import Chosen, ProblemKind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst

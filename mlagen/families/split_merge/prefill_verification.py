@@ -17,7 +17,8 @@ from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, launched
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.family import Call, Chosen, Covering, ProblemKind, Size, Trial, tile_counts
+from mlagen.family.covering import Call, Covering, tile_counts
+from mlagen.family.kinds import Chosen, ProblemKind, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.arrays import untouched
 from mlagen.problem.expected import Expected, Worst

@@ -45,7 +45,7 @@ def _reduce(heads: int, depth: int, output: str, lse: bool) -> tuple[Any, Launch
 def _check_gpu(operator: str, tensor: Any) -> None:
     """UnsupportedError for a tensor of torch on a GPU that is no gfx950."""
     if is_torch(tensor):
-        from mlagen.attention.latent.operator_kernels import kernel_for
+        from mlagen.ops.gpu_kernel import kernel_for
 
         kernel_for(tensor, operator, {operator: {TARGET: operator}})
 

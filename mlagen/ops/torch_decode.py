@@ -9,13 +9,13 @@ from weakref import WeakValueDictionary
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 
-from mlagen.attention.latent.operator_kernels import kernel_for
-from mlagen.attention.latent.torch_operator import registered
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import decode_call
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
+from mlagen.ops.gpu_kernel import kernel_for
+from mlagen.ops.torch_registration import registered
 
 # By the address of their items, which is theirs as long as they live.
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()

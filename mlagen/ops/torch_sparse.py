@@ -8,14 +8,14 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 
-from mlagen.attention.latent.operator_kernels import kernel_for
-from mlagen.attention.latent.torch_operator import registered
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePrefillKernel
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rows import format_of
+from mlagen.ops.gpu_kernel import kernel_for
+from mlagen.ops.torch_registration import registered
 
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 KERNELS = {
