@@ -21,7 +21,7 @@ from mlagen.dsl.builder import Mover
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_decode.problem import ITEM_BYTES
 from mlagen.families.mla_decode.sm_90a.signature import SYMBOL, refuse_chunks, signature
-from mlagen.targets.nvidia.dsl import Pipeline, PipelineSchedule, TmaTile, WarpRole
+from mlagen.targets.nvidia.dsl import Pipeline, PipelineSpace, TmaTile, WarpRole
 
 ITEM = (
     ("query_row", ".b32", "first query row of this block"),
@@ -40,7 +40,7 @@ class Paged:
     """Rows of a work item's sequence, in the pages that its table names."""
 
     @staticmethod
-    def role(k: LatentProblem, s: PipelineSchedule) -> WarpRole:
+    def role(k: LatentProblem, s: PipelineSpace) -> WarpRole:
         """One thread that fetches pages by TMA, or four warps where a page is one row."""
         single = k.page_size > 1
         return s.role("producer", warps=1 if single else 4, single=single)
