@@ -87,14 +87,14 @@ def product(i: Any, known: dict[str, int]) -> dict[str, float]:
     """Of a tcgen05.mma, of both SMs of a pair together: operations, two of e4m3 as one of bf16, and
     bytes that it reads."""
     from mlagen.errors import UnsupportedError
-    from mlagen.ptx.syntax import Memory
+    from mlagen.ptx.syntax import MemoryOperand
 
     word = i.operands[3]
     word = word if isinstance(word, int) else known.get(word)
     if word is None:
         raise UnsupportedError(f"line {i.line}: the text does not tell its instruction descriptor")
     rows, columns, depth = (word >> 24 & 31) * 16, (word >> 17 & 63) * 8, 32  # bytes
-    own = 0 if isinstance(i.operands[1], Memory) else rows  # A in tensor memory is no SMEM
+    own = 0 if isinstance(i.operands[1], MemoryOperand) else rows  # A in tensor memory is no SMEM
     return {
         "products": 1, "tensor": rows * columns * depth,
         "SMEM of products": (own + columns) * depth,

@@ -20,7 +20,7 @@ from mlagen.severity import ERROR, LETTER, Severity
 
 if TYPE_CHECKING:
     from mlagen.binary import CodeObject
-    from mlagen.emulator import Finding
+    from mlagen.emulator import SanitizerFinding
 
 # What the later instruction of a race does, and what the earlier one did.
 _RACES = {
@@ -100,7 +100,7 @@ class LocatedFinding:
 
 
 def locate(
-    findings: Iterable[Finding], code: CodeObject | Entry, manifest: Manifest
+    findings: Iterable[SanitizerFinding], code: CodeObject | Entry, manifest: Manifest
 ) -> tuple[LocatedFinding, ...]:
     """Places each finding on the kernel that `manifest` names, in the order given.
 

@@ -9,7 +9,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KnownLaunch:
     """How a kernel is launched, as far as it is known; None: not known.
 
     `grid`: workgroups (blocks) in x, y, z. `block`: threads of one. `cluster`: blocks of a CTA
@@ -32,4 +32,4 @@ class Launch:
         return int.from_bytes(bytes(known), "little", signed=signed)
 
 
-NOT_KNOWN = Launch()
+NOT_KNOWN = KnownLaunch()

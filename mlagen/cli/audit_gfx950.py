@@ -32,7 +32,7 @@ from mlagen.untrusted import printable
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
     from mlagen.audit.gfx950.budget import Watch
-    from mlagen.audit.launch import Launch
+    from mlagen.audit.launch import KnownLaunch
     from mlagen.binary import CodeObject, KernelCode
     from mlagen.emulator.launching import LaunchFile
 
@@ -72,12 +72,12 @@ class ObjectAuditRequest:
             return [code.kernel(named or self.file.kernel)]
         return list(code.kernels.values()) if named is None else [code.kernel(named)]
 
-    def launch(self, kernel: KernelCode) -> Launch:
+    def launch(self, kernel: KernelCode) -> KnownLaunch:
         """What is known of a kernel's launch. ConfigError for a launch file that does not fit."""
-        from mlagen.audit.launch import Launch
+        from mlagen.audit.launch import KnownLaunch
 
         if self.file is None:
-            return Launch(dynamic_bytes=self.lds)
+            return KnownLaunch(dynamic_bytes=self.lds)
         from mlagen.emulator.launching import argument_bytes
 
         if self.lds is not None and self.lds != self.file.dynamic_lds:
@@ -86,7 +86,7 @@ class ObjectAuditRequest:
             )
         arguments = argument_bytes(kernel, self.file)
         grid, block = self.file.grid, self.file.block
-        return Launch(grid, block, None, self.file.dynamic_lds, arguments)
+        return KnownLaunch(grid, block, None, self.file.dynamic_lds, arguments)
 
 
 def audit_files(

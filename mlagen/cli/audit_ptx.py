@@ -54,13 +54,13 @@ class PtxAuditRequest:
 
 def _launched(path: Path, given: Given, launch: LaunchFile) -> Given:
     """With what a launch file tells of the kernel that it names, which alone is audited."""
-    from mlagen.audit.launch import Launch
+    from mlagen.audit.launch import KnownLaunch
     from mlagen.emulator.launching import argument_bytes, entry_of
     from mlagen.ptx import read_ptx
 
     with named(str(path)):
         entry = entry_of(read_ptx(read_text(path)), launch.kernel)
-    known = Launch(
+    known = KnownLaunch(
         launch.grid,
         launch.block,
         launch.cluster,

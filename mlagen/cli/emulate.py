@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mlagen.binary import CodeObject
-    from mlagen.emulator import Finding
+    from mlagen.emulator import SanitizerFinding
     from mlagen.emulator.launching import LaunchFile, LaunchRun
     from mlagen.ptx import Module
 
@@ -288,7 +288,7 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
     print_facts(facts)
 
 
-def _print_finding(run: LaunchRun, finding: Finding) -> None:
+def _print_finding(run: LaunchRun, finding: SanitizerFinding) -> None:
     from mlagen.emulator.launching.listing import around
 
     say(f"{finding.severity}[{finding.kind}]: {finding.message}{_beside(finding)}")
@@ -301,7 +301,7 @@ def _print_finding(run: LaunchRun, finding: Finding) -> None:
         say("".join(f"    {line}\n" for line in around(run.kernel, place)))
 
 
-def _beside(finding: Finding) -> str:
+def _beside(finding: SanitizerFinding) -> str:
     """What a finding of PTX has besides: what `.loc` says."""
     from mlagen.emulator import PtxFinding
 

@@ -11,7 +11,7 @@ The text of a PTX kernel in the place of `code` is executed as sm_90a does.
 
 from mlagen.emulator.api import emulate
 from mlagen.emulator.buffer import Buffer
-from mlagen.emulator.findings import Finding, PtxFinding
+from mlagen.emulator.findings import PtxFinding, SanitizerFinding
 from mlagen.emulator.launch import Argument, EmulationResult, Launch, Mode, Settings
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
 from mlagen.emulator.tensor_maps import TensorMap
@@ -20,13 +20,13 @@ __all__ = [
     "Argument",
     "Buffer",
     "EmulationResult",
-    "Finding",
     "Launch",
     "Mode",
     "NonfiniteOrigin",
     "NonfiniteOutput",
     "NonfiniteSource",
     "PtxFinding",
+    "SanitizerFinding",
     "Settings",
     "TensorMap",
     "emulate",

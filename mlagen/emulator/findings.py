@@ -8,7 +8,7 @@ from mlagen.severity import ERROR, Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SanitizerFinding:
     """One defect, named by the pair of instructions that shows it.
 
     `pc` and `other_pc` are byte offsets from the kernel's entry. `wave` / `other_wave` and
@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class PtxFinding(Finding):
+class PtxFinding(SanitizerFinding):
     """A defect of PTX. `pc` and `other_pc` are numbers of instructions in the kernel's text, from
     0; `wave` is a warp of the block `workgroup`.
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from mlagen.emulator.buffer import Buffer, Triple
-from mlagen.emulator.findings import Finding
+from mlagen.emulator.findings import SanitizerFinding
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.emulator.tensor_maps import TensorMap
@@ -105,7 +105,7 @@ class EmulationResult:
     `streams`: what each workgroup executed, with `record` only.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[SanitizerFinding, ...]
     wave_instructions: int
     counts: Mapping[str, int]
     seconds: float

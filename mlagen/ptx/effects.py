@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mlagen.ptx.syntax import Address, Instruction, Memory, Operand, Vector
+from mlagen.ptx.syntax import Address, Instruction, MemoryOperand, Operand, Vector
 
 
 class Kind(Enum):
@@ -218,7 +218,7 @@ def names_in(operand: Operand) -> Iterator[str]:
     elif isinstance(operand, Vector):
         for item in operand.items:
             yield from names_in(item)
-    elif isinstance(operand, Memory):
+    elif isinstance(operand, MemoryOperand):
         if operand.base:
             yield operand.base
         for item in operand.coordinates:
@@ -230,7 +230,9 @@ def has_result(instruction: Instruction) -> bool:
     name, parts = instruction.name, instruction.parts
     if name == "mbarrier":
         if parts[1] in ("arrive", "arrive_drop"):
-            return bool(instruction.operands) and not isinstance(instruction.operands[0], Memory)
+            return bool(instruction.operands) and not isinstance(
+                instruction.operands[0], MemoryOperand
+            )
         return parts[1] in ("try_wait", "test_wait", "pending_count")
     if name in ("bar", "barrier"):
         return "red" in parts

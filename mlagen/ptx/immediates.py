@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mlagen.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
+from mlagen.ptx.syntax import Entry, Instruction, MemoryOperand, Operand, Vector
 
 _OFFSET = range(-(1 << 31), 1 << 31)  # "immOff is a constant 32-bit value" (addresses as operands)
 _COUNT = range(1, 1 << 20)  # of an mbarrier: expected arrivals, 1 to 2^20 - 1
@@ -51,9 +51,9 @@ def misfit(instruction: Instruction) -> str:
     return rule(instruction) if rule else ""
 
 
-def _memories(operands: tuple[Operand, ...]) -> Iterator[Memory]:
+def _memories(operands: tuple[Operand, ...]) -> Iterator[MemoryOperand]:
     for operand in operands:
-        if isinstance(operand, Memory):
+        if isinstance(operand, MemoryOperand):
             yield operand
         elif isinstance(operand, Vector):
             yield from _memories(operand.items)
@@ -75,7 +75,7 @@ def _at(instruction: Instruction, index: int) -> Operand | None:
 
 def _values(instruction: Instruction) -> list[Operand]:
     """Operands behind the last address."""
-    places = [at for at, x in enumerate(instruction.operands) if isinstance(x, Memory)]
+    places = [at for at, x in enumerate(instruction.operands) if isinstance(x, MemoryOperand)]
     return list(instruction.operands[places[-1] + 1 :]) if places else []
 
 

@@ -19,7 +19,7 @@ from mlagen.ptx.syntax import (
     Function,
     Instruction,
     Location,
-    Memory,
+    MemoryOperand,
     Module,
     Operand,
     Parameter,
@@ -87,7 +87,7 @@ class _Copy:
         if isinstance(operand, Address):
             return Address(self.name(operand.symbol), operand.offset)
         coordinates = tuple(self.operand(item) for item in operand.coordinates)
-        return Memory(self.name(operand.base), operand.offset, coordinates)
+        return MemoryOperand(self.name(operand.base), operand.offset, coordinates)
 
     def instruction(self, made: Instruction, index: int) -> Instruction:
         """An instruction at its new place; branches go where the function's text says."""
@@ -252,14 +252,18 @@ class _Call:
         if parameter.space == "reg":
             self._work.registers[new] = kind
             source = (
-                (f"ld.param.{kind}", Memory(variable, 0)) if variable else (f"mov.{kind}", given)
+                (f"ld.param.{kind}", MemoryOperand(variable, 0))
+                if variable
+                else (f"mov.{kind}", given)
             )
             self._work.add(self._made, self._caller, source[0], (new, source[1]))
         elif variable:
             self.names[parameter.name] = variable
         else:
             self._slot(parameter, new)
-            self._work.add(self._made, self._caller, f"st.param.{kind}", (Memory(new, 0), given))
+            self._work.add(
+                self._made, self._caller, f"st.param.{kind}", (MemoryOperand(new, 0), given)
+            )
 
     def result(self, parameter: Parameter, text: Operand) -> None:
         """Says where the caller gets a result from."""
@@ -272,7 +276,7 @@ class _Call:
         if parameter.space == "reg":
             self._work.registers[new] = kind
             if variable:
-                self.after.append((f"st.param.{kind}", (Memory(variable, 0), new)))
+                self.after.append((f"st.param.{kind}", (MemoryOperand(variable, 0), new)))
             elif target != "_":
                 self.after.append((f"mov.{kind}", (target, new)))
         elif variable:
@@ -280,13 +284,13 @@ class _Call:
         else:
             self._slot(parameter, new)
             if target != "_":
-                self.after.append((f"ld.param.{kind}", (target, Memory(new, 0))))
+                self.after.append((f"ld.param.{kind}", (target, MemoryOperand(new, 0))))
 
     def _variable(self, given: Operand, parameter: Parameter) -> str:
         """The parameter variable that an operand names, "" for a register or a number."""
         size = self._caller.spaces.get(given) if isinstance(given, str) else None
         if size is None:
-            if isinstance(given, Memory | Address | Vector):
+            if isinstance(given, MemoryOperand | Address | Vector):
                 raise _unfit(self._made, self._function.name)
             return ""
         if size != parameter.size:

@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Callable
 
-from mlagen.ptx.syntax import Address, Memory, Operand, Real, Vector
+from mlagen.ptx.syntax import Address, MemoryOperand, Operand, Real, Vector
 
 NAME = r"(?:[A-Za-z_$%][\w$]*)"
 _NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|([0-9]+))[uU]?$")
@@ -117,14 +117,14 @@ def _bracketed(text: str, resolve: Resolve, depth: int) -> Operand:
     return Vector(tuple(operand(item, resolve, depth + 1) for item in items))
 
 
-def _memory(text: str, resolve: Resolve, depth: int) -> Memory:
+def _memory(text: str, resolve: Resolve, depth: int) -> MemoryOperand:
     text = text.removesuffix(".unified").rstrip()
     if text[-1] != "]":
         raise ValueError(f"no address: {text}")
     inner = split(text[1:-1].strip())
     more = [operand(item, resolve, depth + 1) for item in inner[1:]]
     base, offset = _address(inner[0], resolve)
-    return Memory(base, offset, tuple(x for item in more for x in _flat(item)))
+    return MemoryOperand(base, offset, tuple(x for item in more for x in _flat(item)))
 
 
 def _flat(item: Operand) -> tuple[Operand, ...]:

@@ -30,7 +30,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryOperand:
     """`[base+offset]`; `base` is a register, a symbol or "" for an absolute address."""
 
     base: str
@@ -46,7 +46,7 @@ class Vector:
 
 
 # A register or symbol (str, "!%p" for a negated predicate, "_" for a sink), an integer, …
-Operand = str | int | Real | Address | Memory | Vector
+Operand = str | int | Real | Address | MemoryOperand | Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlagen.errors import UnsupportedError
 from mlagen.ptx.effects import Kind, has_result, kind_of, names_in
-from mlagen.ptx.syntax import Address, Entry, Instruction, Memory, Operand, Real, Vector
+from mlagen.ptx.syntax import Address, Entry, Instruction, MemoryOperand, Operand, Real, Vector
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+$")
 # PTX ISA 9.0, wgmma.mma_async: m64, n a multiple of 8 up to 256, k up to 512 (1-bit, sparse).
@@ -23,28 +23,28 @@ _UNFIT = "operands that this instruction does not take"
 _LEAST = {"setp": 3, "mov": 2, "ld": 2, "selp": 4, "shfl": 4, "vote": 3, "elect": 2, "bra": 1}
 
 _Form = tuple[type[Any] | tuple[type[Any], ...], ...]
-_ANY = (str, int, Real, Address, Memory, Vector)
+_ANY = (str, int, Real, Address, MemoryOperand, Vector)
 _VALUE = (str, int)
 
 # The operands that the audit reads, from the first one on.
 _FORMS: dict[Kind, _Form] = {
-    Kind.MBARRIER_INIT: (Memory, _VALUE),
-    Kind.MBARRIER_INVALIDATE: (Memory,),
-    Kind.MBARRIER_EXPECT: (Memory, _VALUE),
-    Kind.MBARRIER_COMPLETE: (Memory, _VALUE),
-    Kind.MBARRIER_WAIT: ((str, Vector), Memory, _VALUE),
-    Kind.ASYNC_COPY: (Memory, Memory, int),
-    Kind.ASYNC_ARRIVE: (Memory,),
+    Kind.MBARRIER_INIT: (MemoryOperand, _VALUE),
+    Kind.MBARRIER_INVALIDATE: (MemoryOperand,),
+    Kind.MBARRIER_EXPECT: (MemoryOperand, _VALUE),
+    Kind.MBARRIER_COMPLETE: (MemoryOperand, _VALUE),
+    Kind.MBARRIER_WAIT: ((str, Vector), MemoryOperand, _VALUE),
+    Kind.ASYNC_COPY: (MemoryOperand, MemoryOperand, int),
+    Kind.ASYNC_ARRIVE: (MemoryOperand,),
     Kind.WGMMA: (Vector, (str, int, Vector), _VALUE),
     Kind.WGMMA_WAIT: (int,),
     Kind.BULK_WAIT: (int,),
     Kind.REGISTERS: (_VALUE,),
     Kind.BARRIER: (_VALUE,),
     Kind.WARP_BARRIER: (_VALUE,),
-    Kind.SHARED_LOAD: (_ANY, Memory),
-    Kind.GENERIC_LOAD: (_ANY, Memory),
-    Kind.SHARED_STORE: (Memory,),
-    Kind.GENERIC_STORE: (Memory,),
+    Kind.SHARED_LOAD: (_ANY, MemoryOperand),
+    Kind.GENERIC_LOAD: (_ANY, MemoryOperand),
+    Kind.SHARED_STORE: (MemoryOperand,),
+    Kind.GENERIC_STORE: (MemoryOperand,),
     Kind.COLLECTIVE: ((str, Vector), _ANY),
 }
 
@@ -86,7 +86,7 @@ def _fits(given: tuple[Operand, ...], form: _Form) -> bool:
 def _numbers(operand: Operand) -> list[int]:
     if isinstance(operand, int):
         return [operand]
-    if isinstance(operand, Memory):
+    if isinstance(operand, MemoryOperand):
         return [operand.offset, *(n for item in operand.coordinates for n in _numbers(item))]
     if isinstance(operand, Vector):
         return [number for item in operand.items for number in _numbers(item)]
@@ -101,21 +101,29 @@ def _wait(instruction: Instruction) -> str:
 
 def _arrive(instruction: Instruction) -> str:
     given = instruction.operands
-    if given and not isinstance(given[0], Memory):
+    if given and not isinstance(given[0], MemoryOperand):
         given = given[1:]
     least = 2 if "expect_tx" in instruction.parts else 1
-    fits = len(given) >= least and isinstance(given[0], Memory)
+    fits = len(given) >= least and isinstance(given[0], MemoryOperand)
     return "" if fits else "an arrival takes an mbarrier, and expect_tx its bytes"
 
 
 def _bulk_load(instruction: Instruction) -> str:
     tensor = "tensor" in instruction.parts
-    form: _Form = (Memory, Memory, Memory) if tensor else (Memory, Memory, _VALUE, Memory)
+    form: _Form = (
+        (MemoryOperand, MemoryOperand, MemoryOperand)
+        if tensor
+        else (MemoryOperand, MemoryOperand, _VALUE, MemoryOperand)
+    )
     return "" if _fits(instruction.operands, form) else "a bulk copy names target, source, mbarrier"
 
 
 def _bulk_store(instruction: Instruction) -> str:
-    form: _Form = (Memory, Memory) if "tensor" in instruction.parts else (Memory, Memory, _VALUE)
+    form: _Form = (
+        (MemoryOperand, MemoryOperand)
+        if "tensor" in instruction.parts
+        else (MemoryOperand, MemoryOperand, _VALUE)
+    )
     return "" if _fits(instruction.operands, form) else "a bulk store names target and source"
 
 
@@ -147,9 +155,9 @@ def _opaque(instruction: Instruction) -> str:
         return _bulk_load(instruction)
     form: _Form = ()
     if name == "ld":
-        form = (_ANY, Memory)
+        form = (_ANY, MemoryOperand)
     elif name == "st":
-        form = (Memory, _ANY, Memory) if "async" in parts else (Memory, _ANY)
+        form = (MemoryOperand, _ANY, MemoryOperand) if "async" in parts else (MemoryOperand, _ANY)
     return "" if _fits(instruction.operands, form) else _UNFIT
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not in
 from binary.gfx950_assembler import assemble
 
 from mlagen.audit.gfx950 import audit_code_object, audit_kernel
-from mlagen.audit.launch import Launch
+from mlagen.audit.launch import KnownLaunch
 from mlagen.audit.ptx import Given, audit_ptx
 from mlagen.audit.ptx.paths import told
 from mlagen.binary import load_code_object
@@ -45,7 +45,7 @@ def code(between: str = "s_barrier", lds: int = 0) -> bytes:
 
 def audit(between: str = "s_barrier", lds: int = 0, **launch):
     known = {"grid": (2, 1, 1), "block": (128, 1, 1), **launch}
-    return audit_code_object(code(between, lds), launch=Launch(**known)).kernels[0]
+    return audit_code_object(code(between, lds), launch=KnownLaunch(**known)).kernels[0]
 
 
 def rounds(count: int) -> dict[int, int]:
@@ -77,9 +77,9 @@ def test_arguments_decide_loops():
 
 def test_a_launch_and_what_else_is_said_agree():
     with pytest.raises(ConfigError, match="64 threads, but the launch has 128"):
-        audit_code_object(code(), threads=64, launch=Launch(block=(128, 1, 1)))
+        audit_code_object(code(), threads=64, launch=KnownLaunch(block=(128, 1, 1)))
     with pytest.raises(ConfigError, match="a workgroup of 2048 threads"):
-        audit_code_object(code(), launch=Launch(block=(1024, 2, 1)))
+        audit_code_object(code(), launch=KnownLaunch(block=(1024, 2, 1)))
 
 
 LAUNCH = """
@@ -141,7 +141,7 @@ L:
 
 def ptx(dynamic: int, count: int | None):
     arguments = {} if count is None else rounds(count)
-    known = Launch((2, 1, 1), (64, 1, 1), None, dynamic, arguments)
+    known = KnownLaunch((2, 1, 1), (64, 1, 1), None, dynamic, arguments)
     return audit_ptx(PTX, Given(launch=known))
 
 
@@ -155,7 +155,7 @@ def test_a_launch_of_ptx():
     assert {f.rule for f in ptx(256, None).findings} == {"smem-war"}
     assert {f.rule for f in ptx(252, 1).findings} == {"smem-bounds"}
     with pytest.raises(ConfigError, match="64 in a block"):
-        audit_ptx(PTX, Given(threads=32, launch=Launch(block=(64, 1, 1))))
+        audit_ptx(PTX, Given(threads=32, launch=KnownLaunch(block=(64, 1, 1))))
 
 
 # Block 5 of a grid skips a barrier that the others' warps wait at.
@@ -182,7 +182,7 @@ END:
 
 @pytest.mark.parametrize(("blocks", "wrong"), [(5, False), (6, True)])
 def test_no_block_lies_outside_of_the_grid(blocks, wrong):
-    told = audit_ptx(LATE, Given(launch=Launch(grid=(blocks, 1, 1))))
+    told = audit_ptx(LATE, Given(launch=KnownLaunch(grid=(blocks, 1, 1))))
     assert bool(told.findings) is wrong
     assert not of(told.findings, LETTER)
 

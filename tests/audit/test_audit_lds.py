@@ -10,7 +10,7 @@ from binary.gfx950_assembler import assemble
 
 from mlagen.audit.gfx950.findings import RULES
 from mlagen.audit.gfx950.lds import LdsOptions, LdsReport, check_lds
-from mlagen.audit.launch import Launch
+from mlagen.audit.launch import KnownLaunch
 from mlagen.binary import load_code_object
 from mlagen.errors import ConfigError
 
@@ -189,7 +189,9 @@ def test_bounds_and_use() -> None:
     assert audit(EXCHANGE, lds=4096).lds_bytes_used == 4096
     report = audit(EXCHANGE, lds=4000)
     assert rules(report) == {"lds-bounds"}
-    assert audit(EXCHANGE, lds=4000, options=LdsOptions(Launch(dynamic_bytes=96))).findings == ()
+    assert (
+        audit(EXCHANGE, lds=4000, options=LdsOptions(KnownLaunch(dynamic_bytes=96))).findings == ()
+    )
 
 
 @pytest.mark.parametrize(("stride", "cycles"), [(4, 4), (8, 64)])
@@ -226,9 +228,9 @@ def test_an_address_from_memory_is_unproved() -> None:
 def test_a_block_that_is_not_that_many_waves_is_refused() -> None:
     kernel = load_code_object(assemble(EXCHANGE, lds=8192)).kernel()
     with pytest.raises(ConfigError, match="makes 2 waves"):
-        check_lds(kernel, 4, LdsOptions(Launch(block=(128, 1, 1))))
+        check_lds(kernel, 4, LdsOptions(KnownLaunch(block=(128, 1, 1))))
     with pytest.raises(ConfigError, match="whole waves"):
-        check_lds(kernel, 2, LdsOptions(Launch(block=(100, 1, 1))))
+        check_lds(kernel, 2, LdsOptions(KnownLaunch(block=(100, 1, 1))))
 
 
 def _aiter(path: str) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mlagen.emulator import Finding, Mode
+from mlagen.emulator import Mode, SanitizerFinding
 
 FOLDER, HISTORY = "MLAGEN_AITER", "MLAGEN_AITER_HISTORY"
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
@@ -36,7 +36,7 @@ class Outcome:
     """What one launch gave: its outputs' errors, the sanitizer's findings, and its cost."""
 
     errors: tuple[Error, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[SanitizerFinding, ...]
     wave_instructions: int
     seconds: float
 

@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from aiter import MODES, missing, object_file, objects
 from mla_verdicts import to_lds
 
-from mlagen.audit.gfx950 import Finding, KernelAudit, Place, audit_kernel
+from mlagen.audit.gfx950 import Finding, InstructionPair, KernelAudit, audit_kernel
 from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import read_flow
-from mlagen.emulator import Finding as Seen
+from mlagen.emulator import SanitizerFinding as Seen
 
 FOLDERS = ("fmha_v3_fwd", "mla", "mla_v4")
 
@@ -67,7 +67,7 @@ Pair = tuple[str, int, int | None]
 """What a run found: kind, and both places."""
 
 
-Shown = Finding | Place
+Shown = Finding | InstructionPair
 """What a class is for: a place of an error in registers, or an error in LDS, which stands for all
 pairs between two stretches of code without a barrier."""
 

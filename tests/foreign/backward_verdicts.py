@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlagen.emulator import Finding
+from mlagen.emulator import SanitizerFinding
 
 TIGHT = "fewer wait states than LLVM pads"
 SAME_BYTES = "two waves load the same bytes of LSE and D to LDS"
@@ -21,7 +21,7 @@ LATE_WAIT = "P or block numbers are used without a wait"
 _WIDE = ("bwd_hd128_", "bwd_hd192_128_")
 
 
-def verdict(path: str, finding: Finding) -> str | None:
+def verdict(path: str, finding: SanitizerFinding) -> str | None:
     """The class of a finding, None for an unknown one."""
     stem, kind = Path(path).stem, finding.kind
     if kind == "wait-states":

@@ -16,7 +16,7 @@ from aiter_fmha import NAMES, Problem, Traits, launch
 
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
-from mlagen.emulator import Finding
+from mlagen.emulator import SanitizerFinding
 
 TIGHT = "fewer wait states than LLVM pads"
 LATE_WAIT = "V is used before its wait"
@@ -32,7 +32,7 @@ def _to_lds(asm: str) -> bool:
     return asm.startswith("buffer_load_dwordx4") and asm.endswith(" lds")
 
 
-def verdict(path: str, kernel: KernelCode, finding: Finding) -> str | None:
+def verdict(path: str, kernel: KernelCode, finding: SanitizerFinding) -> str | None:
     """The class of a finding of the object; None: it fits none."""
     t = Traits.of(path)
     if finding.kind == "wait-states":

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from aiter import MODES, Case, Outcome, missing, object_file
 
 from mlagen.binary import Instruction, load_code_object
-from mlagen.emulator import Finding
+from mlagen.emulator import SanitizerFinding
 from mlagen.errors import MlagenError
 
 COLUMNS = ("object", "launch", "mode", "output: max error (of its bound)", "findings",
@@ -77,7 +77,7 @@ def around(instructions: tuple[Instruction, ...], pc: int, width: int = 3) -> li
     ]
 
 
-def listing(file: Path, findings: tuple[Finding, ...]) -> list[str]:
+def listing(file: Path, findings: tuple[SanitizerFinding, ...]) -> list[str]:
     """Every finding with its disassembly."""
     instructions = tuple(load_code_object(file.read_bytes()).kernel().instructions)
     lines: list[str] = []

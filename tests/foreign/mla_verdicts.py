@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mlagen.binary import KernelCode
 from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
-from mlagen.emulator import Finding
+from mlagen.emulator import SanitizerFinding
 
 TIGHT = "a pair that LLVM pads and AITER never does"
 SHORT = "fewer wait states than LLVM pads"
@@ -31,7 +31,7 @@ def to_lds(asm: str) -> bool:
     return asm.endswith(" lds") or asm.startswith("global_load_lds")
 
 
-def verdict(kernel: KernelCode, finding: Finding) -> str | None:
+def verdict(kernel: KernelCode, finding: SanitizerFinding) -> str | None:
     """The class of a finding of a kernel; None: it fits none."""
     mine, other, kind = finding.asm, finding.other_asm, finding.kind
     if kind == "wait-states":

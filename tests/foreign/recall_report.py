@@ -34,7 +34,7 @@ from mlagen.audit.gfx950 import CodeMutant, audit_kernel, code_mutants
 from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.mutants import draw
 from mlagen.binary import KernelCode, load_code_object
-from mlagen.emulator import Finding, Mode
+from mlagen.emulator import Mode, SanitizerFinding
 from mlagen.errors import MlagenError
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import mha_inputs
@@ -47,18 +47,18 @@ TOLD = ("both", "audit alone", "run, audit as advice", "run alone", "neither")
 RUNS: tuple[tuple[Mode, int], ...] = (("latest", 1), ("random", 1), ("random", 2))
 
 Key = tuple[object, ...]
-Launch = Callable[[bytes, Mode, int], Iterable[Finding]]
+Launch = Callable[[bytes, Mode, int], Iterable[SanitizerFinding]]
 """Code object, mode, seed -> findings of launches that cover the code."""
 
 
-def fmha(code: bytes, mode: Mode, seed: int) -> Iterable[Finding]:
+def fmha(code: bytes, mode: Mode, seed: int) -> Iterable[SanitizerFinding]:
     """1 to 11 tiles of 64 keys, whole and ragged."""
     for keys in (700, 300, 50, 64, 120, 190, 256):
         problem = aiter_fmha.Problem(FMHA, ((250, keys),))
         yield from aiter_fmha.launch(problem, code, mode, seed)[0].findings
 
 
-def mla(code: bytes, mode: Mode, seed: int) -> Iterable[Finding]:
+def mla(code: bytes, mode: Mode, seed: int) -> Iterable[SanitizerFinding]:
     """1 to 5 tiles of 128 keys, whole and ragged; two work items of a workgroup, one in parts."""
     for keys in (600, 450, 60, 128, 200, 384):
         problem = prefill.Prefill(1, (40,), (keys,), False, False, seed=1)
@@ -69,7 +69,7 @@ def mla(code: bytes, mode: Mode, seed: int) -> Iterable[Finding]:
     yield from prefill.launch(code, problem, [[parts[0], other], [parts[1]]], mode, seed).findings
 
 
-def ours(folder: Path, code: bytes, mode: Mode, seed: int) -> Iterable[Finding]:
+def ours(folder: Path, code: bytes, mode: Mode, seed: int) -> Iterable[SanitizerFinding]:
     """1 to 8 tiles of 64 keys, the last one ragged and not masked, and 5 and 8 whole ones that a
     causal mask cuts; one head."""
     artifact = replace(read_artifact(folder), code=code)
@@ -138,7 +138,7 @@ class Judge:
     def _run(self, code: bytes, mode: Mode, seed: int) -> Iterator[Key]:
         return map(self._key, self.subject.launch(code, mode, seed))
 
-    def _key(self, f: Finding) -> Key:
+    def _key(self, f: SanitizerFinding) -> Key:
         if f.kind.startswith("race-") and f.other_pc is not None:
             return "race", frozenset((self.stretch.get(f.pc), self.stretch.get(f.other_pc)))
         return f.kind, f.pc, f.other_pc

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlagen.errors import UnsupportedError
-from mlagen.ptx import Graph, Memory, read_ptx
+from mlagen.ptx import Graph, MemoryOperand, read_ptx
 from mlagen.ptx.inlining import inlined
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -128,7 +128,7 @@ def test_names_of_copies_are_their_own():
     assert {"%r0", "%r0@c1", "%r0@c3", "x@c2", "x@c4"} <= entry.registers.keys()
     names = [v.name for v in entry.variables]
     assert len(names) == len(set(names))
-    bases = {o.base for i in entry.instructions for o in i.operands if isinstance(o, Memory)}
+    bases = {o.base for i in entry.instructions for o in i.operands if isinstance(o, MemoryOperand)}
     assert bases <= {*names, *(p.name for p in entry.parameters)}
     plain = read_ptx(HEAD + ".entry k() { ret; }")
     assert inlined(plain, plain.entries[0]) is plain.entries[0]
@@ -232,4 +232,4 @@ def test_calls_of_the_driver_stay():
     (call,) = [i for i in entry.instructions if i.name == "call"]
     assert call.operands[1] == "vprintf"
     assert call.operands[2].items == ("param0@1@c1", "param1@1@c1")
-    assert entry.instructions[0].operands[1] == Memory("p", 0)
+    assert entry.instructions[0].operands[1] == MemoryOperand("p", 0)

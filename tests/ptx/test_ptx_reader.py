@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlagen.errors import MlagenError, UnsupportedError
-from mlagen.ptx import Address, Graph, Kind, Location, Memory, Real, Vector, read_ptx
+from mlagen.ptx import Address, Graph, Kind, Location, MemoryOperand, Real, Vector, read_ptx
 from mlagen.ptx.inlining import inlined
 from mlagen.ptx.wellformed import check
 
@@ -66,7 +66,7 @@ def test_instructions(entry):
     assert (bra.guard.register, bra.guard.negated) == ("%p0", True)
     assert mov.operands == ("%r1@1", 16), "braces declare a register of their own"
     assert call.operands == (Vector(("%r3",)), "helper", Vector(("%r1@1", "%r2")))
-    assert load.operands == (Vector(("%r4", "%r5")), Memory("bars", 8))
+    assert load.operands == (Vector(("%r4", "%r5")), MemoryOperand("bars", 8))
     assert (bra.target, inner.target) == (ret.index, load.index), "the label that can be seen"
     assert (load.line, TEXT[slice(*load.span)]) == (21, load.text)
 
@@ -169,22 +169,22 @@ def test_literals_keep_their_bits():
 OPERANDS = {
     "mov.b64 %rd1, {%r1, _};": ("%rd1", Vector(("%r1", "_"))),
     "mov.b64{%r1,%r2},%rd1;": (Vector(("%r1", "%r2")), "%rd1"),
-    "ld.u32 %r1, [%r2+-4];": ("%r1", Memory("%r2", -4)),
-    "ld.u32 %r1, [ %r2 - 0x10 ];": ("%r1", Memory("%r2", -16)),
-    "ld.u32 %r1,[sym+4].unified;": ("%r1", Memory("sym", 4)),
-    "ld.u32 %r1, [16];": ("%r1", Memory("", 16)),
+    "ld.u32 %r1, [%r2+-4];": ("%r1", MemoryOperand("%r2", -4)),
+    "ld.u32 %r1, [ %r2 - 0x10 ];": ("%r1", MemoryOperand("%r2", -16)),
+    "ld.u32 %r1,[sym+4].unified;": ("%r1", MemoryOperand("sym", 4)),
+    "ld.u32 %r1, [16];": ("%r1", MemoryOperand("", 16)),
     "mov.u64 %rd1, sym+4;": ("%rd1", Address("sym", 4)),
-    "prefetch[%r1+8];": (Memory("%r1", 8),),
+    "prefetch[%r1+8];": (MemoryOperand("%r1", 8),),
     "shfl.x %r1|%p1, %r2, 1, 31, -1;": (Vector(("%r1", "%p1")), "%r2", 1, 31, -1),
     "selp.b32 %r1, 1, 0, !%p1;": ("%r1", 1, 0, "!%p1"),
     "cp.t [%r1], [%rd1, {%r2, %r3}], [%r4];": (
-        Memory("%r1", 0), Memory("%rd1", 0, ("%r2", "%r3")), Memory("%r4", 0),
+        MemoryOperand("%r1", 0), MemoryOperand("%rd1", 0, ("%r2", "%r3")), MemoryOperand("%r4", 0),
     ),
     "cp.g [%r1], [%rd1, {0, %r2, %r3, %r4, %r5}], [%r4], %h, 1;": (
-        Memory("%r1", 0), Memory("%rd1", 0, (0, "%r2", "%r3", "%r4", "%r5")), Memory("%r4", 0),
-        "%h", 1,
+        MemoryOperand("%r1", 0), MemoryOperand("%rd1", 0, (0, "%r2", "%r3", "%r4", "%r5")),
+        MemoryOperand("%r4", 0), "%h", 1,
     ),
-    "tcgen05.ld.x {%r1}, [%r2 + 16], 4;": (Vector(("%r1",)), Memory("%r2", 16), 4),
+    "tcgen05.ld.x {%r1}, [%r2 + 16], 4;": (Vector(("%r1",)), MemoryOperand("%r2", 16), 4),
     "vadd.u32 %r1, %r2.b0, %r3.h1;": ("%r1", "%r2.b0", "%r3.h1"),
 }  # fmt: skip
 

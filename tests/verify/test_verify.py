@@ -9,7 +9,7 @@ import pytest
 from mha_simulation import FAULTS, simulate
 
 from mlagen.artifact import Proof
-from mlagen.emulator import EmulationResult, Finding
+from mlagen.emulator import EmulationResult, SanitizerFinding
 from mlagen.errors import ConfigError, FindingsError, WrongResultError
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -18,7 +18,7 @@ from mlagen.severity import LETTER, UNPROVED
 from mlagen.verify import SCHEMA, verify, verify_inputs
 
 CONFIG = MhaConfigV2(4, 2)
-RACE = Finding(
+RACE = SanitizerFinding(
     "race-raw", "wave 1 reads what wave 0 wrote", 32, "global_load_dword", 1, (0, 0, 0),
     44, "v_add_u32_e32", 0, "LDS 0x0..0xf", "vmcnt(0)", 3,
 )  # fmt: skip

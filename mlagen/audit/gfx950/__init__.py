@@ -8,7 +8,7 @@ from mlagen.audit.gfx950.check import (
     audit_code_object,
     audit_kernel,
 )
-from mlagen.audit.gfx950.findings import RULES, Finding, Place
+from mlagen.audit.gfx950.findings import RULES, Finding, InstructionPair
 from mlagen.audit.gfx950.mutants import AuditedMutant, CodeMutant, audit_mutants, code_mutants
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "AuditedMutant",
     "CodeMutant",
     "Finding",
+    "InstructionPair",
     "KernelAudit",
-    "Place",
     "Report",
     "WaitSlack",
     "audit_code_object",

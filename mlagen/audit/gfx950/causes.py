@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.audit.gfx950.findings import Finding, InstructionPair
 from mlagen.binary.instruction import Instruction
 from mlagen.severity import ASSUMED, resting
 
@@ -149,7 +149,7 @@ def _guessed(group: list[Finding]) -> Finding:
     return replace(first, rule=rule, message=told, places=_places(group))
 
 
-def _places(group: list[Finding]) -> tuple[Place, ...]:
+def _places(group: list[Finding]) -> tuple[InstructionPair, ...]:
     return tuple(place for finding in group for place in finding.places)
 
 

@@ -17,7 +17,7 @@ from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
 from mlagen.audit.gfx950.waits import WaitReport, check_waits
 from mlagen.audit.gfx950.witness import Ways
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.errors import ConfigError
@@ -90,7 +90,7 @@ def audit_code_object(
     *,
     kernel: str | None = None,
     threads: int = 0,
-    launch: Launch = NOT_KNOWN,
+    launch: KnownLaunch = NOT_KNOWN,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> Report:
@@ -113,7 +113,7 @@ def audit_kernel(
     kernel: KernelCode,
     threads: int = 0,
     *,
-    launch: Launch = NOT_KNOWN,
+    launch: KnownLaunch = NOT_KNOWN,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> KernelAudit:
@@ -189,7 +189,7 @@ def audit_kernel(
     )
 
 
-def _check_sizes(kernel: KernelCode, threads: int, launch: Launch) -> None:
+def _check_sizes(kernel: KernelCode, threads: int, launch: KnownLaunch) -> None:
     """ConfigError for a workgroup, or LDS, that no launch of the kernel has."""
     launched = math.prod(launch.block) if launch.block else 0
     for count in (threads, launched):

@@ -29,7 +29,7 @@ RULES: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstructionPair:
     """A pair of instructions that shows a finding; the fields are those of Finding."""
 
     rule: str
@@ -66,7 +66,7 @@ class Finding:
     resource: str
     needs: str
     message: str
-    places: tuple[Place, ...] = ()
+    places: tuple[InstructionPair, ...] = ()
     guess: str = ""
     changes: tuple[int, ...] = ()
 
@@ -86,9 +86,11 @@ class Finding:
         return int(number) if number.isdigit() else 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> InstructionPair:
         """The pair that the message tells."""
-        return Place(**{field.name: getattr(self, field.name) for field in fields(Place)})
+        return InstructionPair(
+            **{field.name: getattr(self, field.name) for field in fields(InstructionPair)}
+        )
 
     @classmethod
     def at(

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 
 from mlagen.audit.gfx950.budget import DEFAULT_LIMIT
 from mlagen.audit.gfx950.check import audit_kernel
-from mlagen.audit.gfx950.findings import Finding, Place
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.gfx950.findings import Finding, InstructionPair
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary import KernelCode
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.text import waitcnt_fields
@@ -106,7 +106,7 @@ def audit_mutants(
     kernel: KernelCode,
     *,
     threads: int = 0,
-    launch: Launch = NOT_KNOWN,
+    launch: KnownLaunch = NOT_KNOWN,
     sample: int = 0,
     seed: int = 0,
     limit: int = DEFAULT_LIMIT,
@@ -127,7 +127,7 @@ def audit_mutants(
     return judged
 
 
-def _name(place: Place) -> tuple[object, ...]:
+def _name(place: InstructionPair) -> tuple[object, ...]:
     return place.rule, place.pc, place.other_pc, place.resource, place.needs
 
 

@@ -29,7 +29,7 @@ PENDING = -1
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class PendingResult:
     """`stamp`: its queue's count when it was issued (the latest on any path). `margin`: later
     operations when a wait covered it. `mask`: registers, and MEMORY, that still matter."""
 
@@ -37,9 +37,9 @@ class InFlight:
     margin: int
     mask: int
 
-    def joined(self, other: InFlight) -> InFlight:
+    def joined(self, other: PendingResult) -> PendingResult:
         """What holds where two paths meet."""
-        return InFlight(
+        return PendingResult(
             max(self.stamp, other.stamp), min(self.margin, other.margin), self.mask | other.mask
         )
 
@@ -84,7 +84,7 @@ class WaitReport:
     uses: dict[int, WaitUse] = field(default_factory=dict)
 
 
-State = dict[Key, InFlight]
+State = dict[Key, PendingResult]
 
 
 def check_waits(steps: tuple[Step, ...], flow: Flow, budget: Budget) -> WaitReport:
@@ -152,7 +152,7 @@ class _Walk:
                 self._issue(step)
                 watched |= step.results
         return {
-            key: InFlight(
+            key: PendingResult(
                 max(entry.stamp - self.counts[self.steps[key[0]].queue], -_FAR),
                 entry.margin,
                 entry.mask,
@@ -166,7 +166,7 @@ class _Walk:
             mask |= entry.mask
         return mask
 
-    def _newer(self, key: Key, entry: InFlight) -> int:
+    def _newer(self, key: Key, entry: PendingResult) -> int:
         return self.counts[self.steps[key[0]].queue] - entry.stamp
 
     def _use(self, step: Step) -> None:
@@ -206,9 +206,9 @@ class _Walk:
                     self.report.uses[key[1]].demand(load.queue, entry.margin)
                 self._keep(key, entry, entry.mask & ~MEMORY)
 
-    def _keep(self, key: Key, entry: InFlight, mask: int) -> None:
+    def _keep(self, key: Key, entry: PendingResult, mask: int) -> None:
         if mask:
-            self.state[key] = InFlight(entry.stamp, entry.margin, mask)
+            self.state[key] = PendingResult(entry.stamp, entry.margin, mask)
         else:
             self.state.pop(key, None)
 
@@ -222,17 +222,17 @@ class _Walk:
             margin = 0 if queue == "smem" else newer
             if key[1] == PENDING:
                 del self.state[key]
-                covered, here = (key[0], step.index), InFlight(entry.stamp, margin, entry.mask)
+                covered, here = (key[0], step.index), PendingResult(entry.stamp, margin, entry.mask)
                 old = self.state.get(covered)
                 self.state[covered] = here if old is None else old.joined(here)
                 if self.report is not None:
                     self.report.uses[step.index].covered.add("vm" if queue == "vm" else "lgkm")
             elif key[1] == step.index:
-                self.state[key] = InFlight(entry.stamp, max(entry.margin, margin), entry.mask)
+                self.state[key] = PendingResult(entry.stamp, max(entry.margin, margin), entry.mask)
             else:
                 del self.state[key]  # two waits cover it: neither is needed alone
 
     def _issue(self, step: Step) -> None:
         self.counts[step.queue] += 1
         mask = step.results | (MEMORY if step.memory in ("lds", "dma", "store") else 0)
-        self._keep((step.index, PENDING), InFlight(self.counts[step.queue], 0, mask), mask)
+        self._keep((step.index, PENDING), PendingResult(self.counts[step.queue], 0, mask), mask)

@@ -2,17 +2,17 @@
 
 from mlagen.audit.ptx.advice import advise_ptx
 from mlagen.audit.ptx.check import Given, audit_ptx
-from mlagen.audit.ptx.mutation import Mutant, MutationReport, mutate
+from mlagen.audit.ptx.mutation import AuditedChange, MutationReport, mutate
 from mlagen.audit.ptx.report import RULES, EntryReport, Finding, Report
 from mlagen.audit.ptx.source import Beside, read_manifest
 
 __all__ = [
     "RULES",
+    "AuditedChange",
     "Beside",
     "EntryReport",
     "Finding",
     "Given",
-    "Mutant",
     "MutationReport",
     "Report",
     "advise_ptx",

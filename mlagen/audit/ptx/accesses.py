@@ -21,14 +21,19 @@ from mlagen.audit.ptx.values import (
     take,
     term,
 )
-from mlagen.ptx import Instruction, Kind, Memory, Operand, Vector
+from mlagen.ptx import Instruction, Kind, MemoryOperand, Operand, Vector
 from mlagen.ptx.types import bits_of
 
 _ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
 
 
 def _cells(
-    state: State, agent: Agent, instruction: Instruction, lanes: Lanes, memory: Memory, size: int
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    lanes: Lanes,
+    memory: MemoryOperand,
+    size: int,
 ) -> Cells | None:
     """What `size` bytes at every thread's address are; None where that is not known."""
     kind = state.program.graph.kinds[instruction.index]
@@ -68,7 +73,7 @@ def _rows(agent: Agent, instruction: Instruction, lanes: Lanes) -> Lanes:
 
 
 def _accessed(
-    state: State, agent: Agent, instruction: Instruction, lanes: Lanes, memory: Memory
+    state: State, agent: Agent, instruction: Instruction, lanes: Lanes, memory: MemoryOperand
 ) -> Cells | None:
     if instruction.name in ("ldmatrix", "stmatrix"):
         lanes = _rows(agent, instruction, lanes)
@@ -82,7 +87,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     for name in state.program.graph.writes[instruction.index]:
         agent.registers[name] = UNKNOWN
     memory = instruction.operands[1]
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, MemoryOperand):
         return
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is None:
@@ -104,7 +109,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
 def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
     """st.shared, stmatrix and stores through generic addresses."""
     memory = instruction.operands[0]
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, MemoryOperand):
         return
     found = _accessed(state, agent, instruction, lanes, memory)
     if found is not None:
@@ -179,7 +184,7 @@ def _held(state: State, place: int, size: int, letter: str) -> Value:
     return UNKNOWN
 
 
-def _starts(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> Lanes:
+def _starts(state: State, agent: Agent, memory: MemoryOperand, lanes: Lanes) -> Lanes:
     """The place at which each thread's access begins, whose addresses are known."""
     address = operands.shared_address(state, agent, memory, lanes)
     assert address is not None
@@ -224,7 +229,7 @@ def opaque(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
 
 def _atomic(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
     """An atomic on shared memory: of another block, that block has to be there."""
-    memory = next((x for x in instruction.operands if isinstance(x, Memory)), None)
+    memory = next((x for x in instruction.operands if isinstance(x, MemoryOperand)), None)
     if memory is None:
         return
     width = state.program.widths[instruction.index]
@@ -238,7 +243,7 @@ def _atomic(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) 
 def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
     """st.async: a store to any block of the cluster that completes on an mbarrier there."""
     target, barrier = instruction.operands[0], instruction.operands[2]
-    if not isinstance(target, Memory):
+    if not isinstance(target, MemoryOperand):
         return
     size = state.program.widths[instruction.index]
     for bar, subset in phases.mbarriers(state, agent, instruction, barrier, lanes):
@@ -260,7 +265,7 @@ def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: La
 def async_copy(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
     """cp.async: an ordinary write that its thread does not wait for."""
     target, size = instruction.operands[0], instruction.operands[2]
-    if not isinstance(target, Memory) or not isinstance(size, int):
+    if not isinstance(target, MemoryOperand) or not isinstance(size, int):
         return
     found = _cells(state, agent, instruction, lanes, target, size)
     if found is None:

@@ -62,8 +62,9 @@ def _advised(
     text: str, module: Module, given: Given, report: EntryReport, until: float
 ) -> EntryReport:
     """The report of the module's one entry, with advice. `until`: of the process's CPU time."""
-    if found := of(report.findings, ERROR):
-        return replace(report, unadvised=f"it has errors ({found[0].rule} at line {found[0].line})")
+    if errors := of(report.findings, ERROR):
+        first = errors[0]
+        return replace(report, unadvised=f"it has errors ({first.rule} at line {first.line})")
     if report.unfollowed:
         return replace(report, unadvised=f"no path of it was followed: {report.unfollowed}")
     search = _Search(text, module, given, report, until)

@@ -12,7 +12,7 @@ from mlagen.audit.ptx.cta import Cta
 from mlagen.audit.ptx.paths import Fork, Path, Stuck
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding, Notes
-from mlagen.audit.ptx.state import Seen
+from mlagen.audit.ptx.state import PathsSeen
 from mlagen.ptx import Instruction, Kind
 
 # A box's inner extent is a multiple of 16 bytes (PTX ISA 9.0, tensors; cuTensorMapEncodeTiled).
@@ -61,7 +61,7 @@ def solve(program: EntryProgram, setting: Setting, notes: Notes) -> Setting:
     return replace(setting, boxes={**setting.boxes, **boxes}, guessed=bool(wrong))
 
 
-def _of_stores(setting: Setting, seen: Seen, notes: Notes) -> Setting:
+def _of_stores(setting: Setting, seen: PathsSeen, notes: Notes) -> Setting:
     """The setting with boxes of maps that several stores use: they lie next to each other."""
     boxes = {
         name: min(b - a for a, b in pairwise(sorted(starts)))
@@ -77,9 +77,9 @@ def _of_stores(setting: Setting, seen: Seen, notes: Notes) -> Setting:
     return replace(setting, boxes={**setting.boxes, **boxes})
 
 
-def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation], Seen]:
+def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation], PathsSeen]:
     """What phases expect, on a few paths that some parameters take."""
-    seen = Seen()
+    seen = PathsSeen()
     found: dict[tuple[int, tuple[str, ...], int], _Equation] = {}
     asked = len(_PATHS[0]) + 1  # decisions of the path before
     trips = _TRIPS
@@ -116,24 +116,24 @@ def _copies(program: EntryProgram) -> bool:
     return Kind.BULK_LOAD in program.graph.kinds
 
 
-def _open(setting: Setting, seen: Seen) -> set[str]:
+def _open(setting: Setting, seen: PathsSeen) -> set[str]:
     """Boxes that nobody told."""
     return set(seen.targets) - set(setting.boxes)
 
 
-def _wants_more(program: EntryProgram, setting: Setting, seen: Seen) -> bool:
+def _wants_more(program: EntryProgram, setting: Setting, seen: PathsSeen) -> bool:
     """Whether no path so far had a copy, or none waited for some box."""
     if not seen.targets:
         return _copies(program) and not setting.boxes
     return bool(_open(setting, seen) - _named(seen))
 
 
-def _named(seen: Seen) -> set[str]:
+def _named(seen: PathsSeen) -> set[str]:
     """Boxes that some phase expects."""
     return {name for _, names, _ in seen.equations for name in names}
 
 
-def _search(program: EntryProgram, setting: Setting, seen: Seen) -> None:
+def _search(program: EntryProgram, setting: Setting, seen: PathsSeen) -> None:
     """Other paths, until there is one on which each box is waited for."""
     stack = [Cta.begin(program, setting, Path((), _TRIPS, forking=True), seen)]
     runs = 0
@@ -156,7 +156,7 @@ def _search(program: EntryProgram, setting: Setting, seen: Seen) -> None:
             del seen.equations[before:]
 
 
-def _least_squares(found: list[_Equation], unknown: list[str], seen: Seen) -> dict[str, int]:
+def _least_squares(found: list[_Equation], unknown: list[str], seen: PathsSeen) -> dict[str, int]:
     """A box ends before the next thing in shared memory; among the solutions, the nearest to
     that, in whole units."""
     taken = reduce(lambda a, b: a | b, seen.targets.values(), set(seen.barriers))
@@ -173,7 +173,7 @@ def _open_ended(found: list[_Equation], unknown: list[str]) -> bool:
     return int(np.linalg.matrix_rank(np.array(matrix, float))) < len(unknown)
 
 
-def _smaller(found: list[_Equation], unknown: list[str], seen: Seen) -> dict[str, int]:
+def _smaller(found: list[_Equation], unknown: list[str], seen: PathsSeen) -> dict[str, int]:
     """Boxes in proportion to their room, so that no phase gets more than it expects."""
     taken = reduce(lambda a, b: a | b, seen.targets.values(), set(seen.barriers))
     room = {name: _room(seen.targets.get(name, set()), taken) for name in unknown}

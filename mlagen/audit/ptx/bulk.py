@@ -11,7 +11,7 @@ from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Event, Knowledge
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Linear, Value, take
-from mlagen.ptx import Instruction, Memory, Operand
+from mlagen.ptx import Instruction, MemoryOperand, Operand
 from mlagen.targets.sm_90a.limits import SM_90A
 
 _TENSOR_ALIGN, _PLAIN_ALIGN = SM_90A.tma_smem_align, 16  # bytes, of the shared-memory address
@@ -22,7 +22,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     """cp.async.bulk into shared memory, by each active thread."""
     given = instruction.operands
     target, source = given[0], given[1]
-    if not isinstance(target, Memory) or not isinstance(source, Memory):
+    if not isinstance(target, MemoryOperand) or not isinstance(source, MemoryOperand):
         return
     tensor = "tensor" in instruction.parts
     for lane in lanes:
@@ -63,7 +63,7 @@ def _read_own(
     state: State,
     agent: Agent,
     instruction: Instruction,
-    source: Memory,
+    source: MemoryOperand,
     lane: Lanes,
     size: int,
     event: Event,
@@ -148,7 +148,7 @@ def _size(
     state: State,
     agent: Agent,
     instruction: Instruction,
-    source: Memory,
+    source: MemoryOperand,
     given: tuple[Operand, ...],
     lane: Lanes,
     tensor: bool,
@@ -173,7 +173,7 @@ def _size(
     return name, state.setting.boxes.get(name)
 
 
-def box_name(value: Value, memory: Memory) -> str:
+def box_name(value: Value, memory: MemoryOperand) -> str:
     """What a tensor map is called: its parameter (and offset), or the register."""
     if isinstance(value, Linear) and len(value.terms) == 1:
         name = value.terms[0][0]
@@ -231,7 +231,7 @@ def _land_to_solve(state: State, bar: Mbarrier) -> bool:
 
 def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
     """cp.async.bulk out of shared memory, and cp.reduce.async.bulk."""
-    source = next((o for o in instruction.operands[1:] if isinstance(o, Memory)), None)
+    source = next((o for o in instruction.operands[1:] if isinstance(o, MemoryOperand)), None)
     if source is None:
         return
     tensor = "tensor" in instruction.parts
@@ -241,7 +241,7 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         event = state.event(instruction, f"the bulk store at line {instruction.line}")
         event.by = 1 << thread
         agent.bulk.open.append(event)
-        if tensor and isinstance(instruction.operands[0], Memory):
+        if tensor and isinstance(instruction.operands[0], MemoryOperand):
             maps.use(state, agent, instruction, instruction.operands[0], thread)
         address = operands.shared_address(state, agent, source, one)
         if address is None:
@@ -271,7 +271,7 @@ def _stored(
         state.gap(f"line {instruction.line}: the size of the bulk store is not known")
         return state.memory.staged(state.setting.place(start))
     target = instruction.operands[0]
-    assert isinstance(target, Memory)
+    assert isinstance(target, MemoryOperand)
     name = box_name(operands.address(state, agent, target), target)
     known = state.setting.boxes.get(name)
     if known is not None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mlagen.ptx import Entry, Graph, Instruction, Kind, Memory
+from mlagen.ptx import Entry, Graph, Instruction, Kind, MemoryOperand
 
 _REMOVED = {
     Kind.WGMMA_FENCE, Kind.WGMMA_COMMIT, Kind.WGMMA_WAIT, Kind.MBARRIER_INIT,
@@ -207,7 +207,7 @@ def _ring(graph: Graph) -> set[int]:
     for instruction, kind in zip(graph.instructions, graph.kinds, strict=True):
         if kind is Kind.MBARRIER_WAIT:
             memory = instruction.operands[1]
-            if isinstance(memory, Memory):
+            if isinstance(memory, MemoryOperand):
                 wanted.add(memory.base)
             if isinstance(instruction.operands[2], str):
                 wanted.add(instruction.operands[2])

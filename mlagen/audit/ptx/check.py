@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.audit.ptx import resources, tensor, wgmma
 from mlagen.audit.ptx.boxes import GUESS as BOXES
 from mlagen.audit.ptx.boxes import solve
@@ -54,7 +54,7 @@ class Given:
     trips: int = 0
     cluster: int = 0
     beside: Beside = field(default_factory=Beside)
-    launch: Launch = NOT_KNOWN
+    launch: KnownLaunch = NOT_KNOWN
     kernel: str = ""
 
     def filled(self) -> Given:
@@ -342,7 +342,7 @@ class _Audit:
         return explore(program.warp_by_warp(), setting, self.given.trips, self.notes, first=first)
 
 
-def check_launch(entry: Entry, launch: Launch, threads: int, cluster: int) -> None:
+def check_launch(entry: Entry, launch: KnownLaunch, threads: int, cluster: int) -> None:
     """ConfigError where a launch is none of the entry's, or not what else is said of it (0 for
     nothing)."""
     if launch.block is not None:

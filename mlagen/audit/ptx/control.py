@@ -36,7 +36,7 @@ from mlagen.audit.ptx.values import (
     scale,
     term,
 )
-from mlagen.ptx import Instruction, Memory, Vector
+from mlagen.ptx import Instruction, MemoryOperand, Vector
 from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
@@ -179,7 +179,7 @@ def _packed(state: State, agent: Agent, parts: tuple[str, ...], source: Vector) 
 def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) -> list[Value]:
     """Parameters and constant global memory have names; other data is unknown."""
     parts, memory = instruction.parts, instruction.operands[1]
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, MemoryOperand):
         return [UNKNOWN] * count
     size = bits_of(parts)[1] // 8
     spaces = {part.partition("::")[0] for part in parts}
@@ -195,7 +195,7 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
 
 
 def _parameters(
-    state: State, agent: Agent, memory: Memory, kind: tuple[int, bool], count: int
+    state: State, agent: Agent, memory: MemoryOperand, kind: tuple[int, bool], count: int
 ) -> list[Value]:
     """Fields of a parameter, named by its offset, whether by name or through a register that holds
     its address; numbers where the launch tells them. `kind`: bytes of one, and whether signed."""

@@ -32,7 +32,7 @@ from mlagen.audit.ptx import (
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.paths import Path, Stuck
 from mlagen.audit.ptx.program import EntryProgram, Handlers, Setting
-from mlagen.audit.ptx.state import Seen, State
+from mlagen.audit.ptx.state import PathsSeen, State
 from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
 
@@ -113,7 +113,7 @@ class Cta:
         self.state = state
 
     @staticmethod
-    def begin(program: EntryProgram, setting: Setting, path: Path, seen: Seen) -> Cta:
+    def begin(program: EntryProgram, setting: Setting, path: Path, seen: PathsSeen) -> Cta:
         """A block before its first instruction."""
         if not program.handlers:
             program.handlers = tuple(map(_handlers, program.graph.kinds))

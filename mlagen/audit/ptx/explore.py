@@ -11,7 +11,7 @@ from mlagen.audit.ptx.paths import Fork, Path, Stuck, named_again, told
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import Notes
-from mlagen.audit.ptx.state import Seen, State
+from mlagen.audit.ptx.state import PathsSeen, State
 from mlagen.audit.ptx.values import Term
 from mlagen.ptx import Kind
 from mlagen.severity import ERROR, any_error
@@ -38,7 +38,7 @@ _RANGE = (
 class Explored:
     """What the paths showed."""
 
-    seen: Seen = field(default_factory=Seen)
+    seen: PathsSeen = field(default_factory=PathsSeen)
     runs: int = 0
     rounds: int = 0
     truncated: bool = False
@@ -140,7 +140,7 @@ def unreached(
     )
 
 
-def _rounds(seen: Seen) -> int:
+def _rounds(seen: PathsSeen) -> int:
     """Twice round the longest ring, and two more."""
     ring = max((len(found) for found in seen.slots.values()), default=0)
     return max(2 * ring + 2, _ROUNDS)

@@ -16,7 +16,7 @@ from mlagen.audit.ptx.agent import Agent, thread_set
 from mlagen.audit.ptx.shared import Event
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Linear, Term, is_number, key_of, plain
-from mlagen.ptx import Instruction, Memory
+from mlagen.ptx import Instruction, MemoryOperand
 
 _ACQUIRE = (
     "fence.proxy.tensormap::generic.acquire of the map's 128 bytes between the edit and the copy"
@@ -63,7 +63,9 @@ def fence(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
     state.maps[name] = replace(one, acquired=(*one.acquired, event))
 
 
-def use(state: State, agent: Agent, instruction: Instruction, memory: Memory, thread: int) -> None:
+def use(
+    state: State, agent: Agent, instruction: Instruction, memory: MemoryOperand, thread: int
+) -> None:
     """A thread's copy through a tensor map, which this kernel may have edited."""
     if not state.maps:
         return
@@ -95,7 +97,7 @@ def _knows(agent: Agent, event: Event, threads: int) -> bool:
 
 def _map(state: State, agent: Agent, instruction: Instruction, memory: object) -> Term | None:
     """The name of a map, by its address; None where that is not known."""
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, MemoryOperand):
         return None
     found = plain(operands.address(state, agent, memory))
     if isinstance(found, Linear) and not isinstance(found.constant, int):

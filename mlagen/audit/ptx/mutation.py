@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class AuditedChange:
     """One change and what the audit said to it."""
 
     function: str
@@ -55,14 +55,14 @@ class Mutant:
 class MutationReport:
     """All mutants of a file."""
 
-    mutants: tuple[Mutant, ...]
+    mutants: tuple[AuditedChange, ...]
 
     def count(self, outcome: str) -> int:
         """Mutants of an outcome."""
         return sum(mutant.outcome == outcome for mutant in self.mutants)
 
     @property
-    def missed(self) -> tuple[Mutant, ...]:
+    def missed(self) -> tuple[AuditedChange, ...]:
         """Mutants that were judged, without a finding of theirs and without an excuse."""
         return tuple(mutant for mutant in self.mutants if mutant.outcome == "MISSED")
 
@@ -131,7 +131,7 @@ def mutate(
 
 def _judged(
     text: str, alone: Module, given: Given, original: EntryReport, change: Change
-) -> Mutant:
+) -> AuditedChange:
     name = alone.entries[0].name
     changed = read_ptx(change.apply(text))
     one = replace(changed, entries=tuple(e for e in changed.entries if e.name == name))
@@ -143,7 +143,7 @@ def _judged(
         excuse = told(original.evidence, change.instruction.line, removed=not change.text)
         if not excuse and kind_of(change.instruction) is not Kind.WGMMA_FENCE:
             excuse = same(original, after)
-    return Mutant(
+    return AuditedChange(
         function=name,
         line=change.instruction.line,
         change=change.what,

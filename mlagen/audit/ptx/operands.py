@@ -28,7 +28,7 @@ from mlagen.audit.ptx.values import (
     take,
     term,
 )
-from mlagen.ptx import Address, Instruction, Kind, Memory, Operand
+from mlagen.ptx import Address, Instruction, Kind, MemoryOperand, Operand
 
 # Special registers that differ between blocks or launches.
 _OF_THE_LAUNCH = frozenset(
@@ -54,7 +54,7 @@ def value(state: State, agent: Agent, operand: Operand) -> Value:
         return _named(state, agent, operand)
     if isinstance(operand, int):
         return operand
-    if isinstance(operand, Memory):
+    if isinstance(operand, MemoryOperand):
         return address(state, agent, operand)
     if isinstance(operand, Address):
         return add(value(state, agent, operand.symbol), operand.offset)
@@ -128,13 +128,15 @@ def _of_the_cluster(state: State, agent: Agent, register: str, axis: str) -> int
     return state.setting.blocks if axis in ("", "x") else 1
 
 
-def address(state: State, agent: Agent, memory: Memory) -> Value:
+def address(state: State, agent: Agent, memory: MemoryOperand) -> Value:
     """`base + offset`."""
     base: Value = value(state, agent, memory.base) if memory.base else 0
     return add(base, memory.offset)
 
 
-def shared_address(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> int | Lanes | None:
+def shared_address(
+    state: State, agent: Agent, memory: MemoryOperand, lanes: Lanes
+) -> int | Lanes | None:
     """Byte address in the block's shared memory of each active thread; None: not known, or
     elsewhere."""
     found = address(state, agent, memory)

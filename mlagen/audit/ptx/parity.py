@@ -15,7 +15,7 @@ from mlagen.audit.ptx.cta import Cta
 from mlagen.audit.ptx.paths import Fork, Path, Stuck
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding, Notes
-from mlagen.audit.ptx.state import Seen, State
+from mlagen.audit.ptx.state import PathsSeen, State
 from mlagen.ptx import Instruction
 from mlagen.severity import ERROR
 
@@ -122,7 +122,7 @@ def _errors(
     program: EntryProgram, setting: Setting, path: Path
 ) -> tuple[Path, tuple[Finding, ...] | None]:
     """A path as it was followed, and its errors; None where it does not end."""
-    cta = Cta.begin(program, setting, path.clone(), Seen())
+    cta = Cta.begin(program, setting, path.clone(), PathsSeen())
     try:
         cta.run()
     except (Fork, Stuck):

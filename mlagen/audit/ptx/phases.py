@@ -13,7 +13,7 @@ from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.shared import CELL, Cells, numbers
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Value, plain
-from mlagen.ptx import Instruction, Kind, Memory, Operand
+from mlagen.ptx import Instruction, Kind, MemoryOperand, Operand
 from mlagen.ptx.effects import names_in
 from mlagen.targets.sm_90a.limits import SM_90A
 
@@ -27,7 +27,7 @@ def mbarriers(
     state: State, agent: Agent, instruction: Instruction, operand: Operand, lanes: Lanes
 ) -> list[tuple[Mbarrier, Lanes]]:
     """The mbarriers an operand names, each with the threads that name it."""
-    if not isinstance(operand, Memory):
+    if not isinstance(operand, MemoryOperand):
         return []
     address = operands.shared_address(state, agent, operand, lanes)
     if address is None:
@@ -77,7 +77,7 @@ def init(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     """mbarrier.init by each active thread."""
     memory = instruction.operands[0]
     count = operands.value(state, agent, instruction.operands[1])
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, MemoryOperand):
         return
     address = operands.shared_address(state, agent, memory, lanes)
     if address is None or not isinstance(count, int):
@@ -122,7 +122,7 @@ def arrive(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
     """mbarrier.arrive, with or without a transaction count, and arrive_drop."""
     given = list(instruction.operands)
     token = None
-    if not isinstance(given[0], Memory):
+    if not isinstance(given[0], MemoryOperand):
         token = next(names_in(given.pop(0)), None)
     count: Value = 1
     expects: Value = 0
@@ -309,7 +309,7 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
     name = next(names_in(result))
     parity = plain(operands.value(state, agent, instruction.operands[2]))
     found = None
-    if isinstance(memory, Memory):
+    if isinstance(memory, MemoryOperand):
         lanes = all_of(len(agent.threads))
         found = operands.shared_address(state, agent, memory, lanes)
     address = plain(found) if found is not None else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.audit.ptx.agent import LANES, WARPS
 from mlagen.audit.ptx.loads import Routes
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
@@ -47,7 +47,7 @@ class Setting:
     guessed: bool = False  # boxes are estimates: bytes are taken to match what is expected
     flow: bool = False  # keep which write each read sees
     flipped: int = -1  # a wait that is tried with the other parity, by its index
-    launch: Launch = NOT_KNOWN
+    launch: KnownLaunch = NOT_KNOWN
 
     @property
     def bounds(self) -> Mapping[Term, int]:

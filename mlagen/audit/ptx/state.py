@@ -41,7 +41,7 @@ def _stores_one_number(instruction: Instruction) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Seen:
+class PathsSeen:
     """What the paths have shown, for judging mutants and the length of rings."""
 
     slots: dict[int, set[int]] = field(default_factory=dict)  # wait -> mbarriers it was seen on
@@ -64,7 +64,7 @@ class State:
     program: EntryProgram
     setting: Setting
     path: Path
-    seen: Seen  # of the kernel as a whole, over all paths
+    seen: PathsSeen  # of the kernel as a whole, over all paths
     agents: list[Agent] = field(default_factory=list)
     finished: list[Agent] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)

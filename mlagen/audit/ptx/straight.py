@@ -18,7 +18,7 @@ from mlagen.audit.ptx.control import compute
 from mlagen.audit.ptx.program import EntryProgram, Straight
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Linear, Unknown
-from mlagen.ptx import Address, Instruction, Kind, Memory, Vector
+from mlagen.ptx import Address, Instruction, Kind, MemoryOperand, Vector
 
 _INT64 = np.dtype(np.int64)
 _KEPT = 512  # results of one stretch
@@ -103,7 +103,7 @@ def _repeats(instruction: Instruction, writes: Container[str]) -> bool:
     name, given = instruction.name, instruction.operands
     if instruction.guard or name == "ld" or instruction.parts[-1] == "pred":
         return False
-    if any(isinstance(operand, (Memory, Address)) for operand in given):
+    if any(isinstance(operand, (MemoryOperand, Address)) for operand in given):
         return False
     if name == "selp":
         return given[3] not in writes

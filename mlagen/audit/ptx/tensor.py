@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.ptx import Entry, Graph, Instruction
-from mlagen.ptx.syntax import Memory, Operand, Vector
+from mlagen.ptx.syntax import MemoryOperand, Operand, Vector
 from mlagen.targets.sm_100a.limits import SM_100A
 
 COLUMNS, LANES, LEAST = SM_100A.tmem_columns, SM_100A.tmem_lanes, SM_100A.tmem_alloc_min
@@ -158,9 +158,9 @@ def _move(instruction: Instruction, room: int, tell: Tell) -> None:
              f"a multiple of {step}: a warp reaches 32 lanes, and this is their shape")  # fmt: skip
 
 
-def _place(instruction: Instruction) -> Memory | None:
+def _place(instruction: Instruction) -> MemoryOperand | None:
     """Where it loads or stores; None where the offset is no lane and column."""
-    where = next((x for x in instruction.operands if isinstance(x, Memory)), None)
+    where = next((x for x in instruction.operands if isinstance(x, MemoryOperand)), None)
     return None if where is None or where.offset < 0 else where
 
 

@@ -1,4 +1,4 @@
-"""Raw findings of the engine to `Finding` values with names and repairs."""
+"""Raw findings of the engine to `SanitizerFinding` values with names and repairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlagen.binary.effects import PERMLANE
 from mlagen.binary.exchanges import off_lane_gives
 from mlagen.binary.hazards import by_letter, in_line, strictest_pair
 from mlagen.binary.operand import register_name
-from mlagen.emulator.findings import Finding
+from mlagen.emulator.findings import SanitizerFinding
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.memory import BufferArena
 from mlagen.emulator.gfx950.translate import TranslatedKernel
@@ -42,7 +42,7 @@ def _counter(queue: int, newer: int) -> str:
 
 def describe(
     row: list[int], program: TranslatedKernel, memory: BufferArena, grid: tuple[int, int, int]
-) -> Finding:
+) -> SanitizerFinding:
     """One raw row as a Finding."""
     ins = program.instructions[row[y.F_ROW]]
     other = program.instructions[row[y.F_OTHER]] if row[y.F_OTHER] >= 0 else None
@@ -50,7 +50,7 @@ def describe(
     raw = _Raw(row, ins, other, program, memory, grid)
     kind, tell = _KINDS[row[y.F_KIND]]
     message, resource, needs = tell(raw)
-    return Finding(
+    return SanitizerFinding(
         kind=kind,
         message=message,
         pc=ins.offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.launching.template import key, quoted
 from mlagen.emulator.ptx.host.entries import parameter_places
 from mlagen.emulator.tensor_maps import ALIGN, BYTES
-from mlagen.ptx import Entry, Memory, Parameter
+from mlagen.ptx import Entry, MemoryOperand, Parameter
 from mlagen.ptx.types import access_bytes, bits_of
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -84,7 +84,11 @@ def _loaded(entry: Entry, parameter: Parameter) -> list[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     for i in entry.instructions:
         for operand in i.operands:
-            if i.name != "ld" or not isinstance(operand, Memory) or operand.base != parameter.name:
+            if (
+                i.name != "ld"
+                or not isinstance(operand, MemoryOperand)
+                or operand.base != parameter.name
+            ):
                 continue
             whole, size = access_bytes(i.parts), max(bits_of(i.parts)[1] // 8, 1)
             found |= {(operand.offset + at, size) for at in range(0, whole, size)}

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.binary import load_code_object
-from mlagen.emulator import EmulationResult, Finding, Mode
+from mlagen.emulator import EmulationResult, Mode, SanitizerFinding
 from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.family import MutantCall, family_of
 from mlagen.launch import EmulatedLauncher
@@ -209,8 +209,8 @@ class Judge:
     # ---- where findings point -------------------------------------------------------------------
 
     def _told(
-        self, mutant: Mutant, code: bytes, findings: Sequence[Finding]
-    ) -> tuple[Finding, bool]:
+        self, mutant: Mutant, code: bytes, findings: Sequence[SanitizerFinding]
+    ) -> tuple[SanitizerFinding, bool]:
         """The finding that tells most, and whether it points at the mutation."""
         for finding in findings:
             if self._points_at(mutant, code, finding):
@@ -218,7 +218,7 @@ class Judge:
         spoken = [f for f in findings if f.kind not in _SILENT]
         return (spoken or list(findings))[0], False
 
-    def _points_at(self, mutant: Mutant, code: bytes, finding: Finding) -> bool:
+    def _points_at(self, mutant: Mutant, code: bytes, finding: SanitizerFinding) -> bool:
         """The mutated line lies between the two instructions, give or take a cluster."""
         if finding.kind in _SILENT or finding.other_pc is None:
             return False

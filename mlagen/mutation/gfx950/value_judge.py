@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.binary import load_code_object
-from mlagen.emulator import Finding
+from mlagen.emulator import SanitizerFinding
 from mlagen.errors import BinaryError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import Call, Trial
 from mlagen.launch import EmulatedLauncher
@@ -138,7 +138,7 @@ class ValueJudge:
 
     def _run(
         self, artifact: Artifact, trial: Trial, limit: int | None
-    ) -> tuple[Outputs, tuple[Finding, ...], set[int], int]:
+    ) -> tuple[Outputs, tuple[SanitizerFinding, ...], set[int], int]:
         launcher = EmulatedLauncher(
             workgroups=trial.workgroups,
             allow_unproved=True,

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.emulator import Finding, Mode, PtxFinding
+from mlagen.emulator import Mode, PtxFinding, SanitizerFinding
 from mlagen.errors import BinaryError, ConfigError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import MutantCall
 from mlagen.mutation.ptx.auditing import AuditJudge, MutantAudit
@@ -241,13 +241,13 @@ class PtxJudge:
         return dataclasses.replace(both, outcome="missed", by="no reason", why=verdict.why)
 
 
-def _key(finding: Finding) -> Key:
+def _key(finding: SanitizerFinding) -> Key:
     """Kind, severity and lines; mutants keep lines."""
     assert isinstance(finding, PtxFinding)
     return finding.kind, finding.severity, finding.line, finding.other_line
 
 
-def _near(mutant: PtxMutant, finding: Finding) -> bool:
+def _near(mutant: PtxMutant, finding: SanitizerFinding) -> bool:
     """Whether the mutated line is one of a finding's, or lies between them."""
     *_, line, other = _key(finding)
     lines = sorted((line, other)) if other else [line, line]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from mlagen.mutation.ptx.kernel import MutatedKernel, moved_operand, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
-from mlagen.ptx import Instruction, Kind, Memory, Vector
+from mlagen.ptx import Instruction, Kind, MemoryOperand, Vector
 from mlagen.ptx.effects import names_in
 
 # Field -> what is done to it.
@@ -62,7 +62,7 @@ def copy_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
         if kind in (Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE):
             for number, place in enumerate(split_operands(source)):
                 operand = instruction.operands[number]
-                if isinstance(operand, Memory) and not operand.coordinates:
+                if isinstance(operand, MemoryOperand) and not operand.coordinates:
                     end = "to" if not number else "from or with"
                     text = with_operand(source, place, _further(source[slice(*place)], 16))
                     if number < 2:
@@ -77,7 +77,7 @@ def swizzle_mutants(kernel: MutatedKernel) -> Iterator[PtxMutant]:
         if kind not in _ACCESSES:
             continue
         for operand in instruction.operands:
-            if isinstance(operand, Memory):
+            if isinstance(operand, MemoryOperand):
                 names = list(names_in(operand))
                 slices.update(dict.fromkeys(kernel.slice_of(names, instruction.index)))
     for index in sorted(slices):
@@ -123,7 +123,9 @@ def _coordinates(
     for number, place in enumerate(places):
         text = moved_operand(source, place, 32, "add 1")
         yield kernel.mutant("copies", f"coordinate {number} + 1", instruction, text)
-    operand = next(o for o in instruction.operands if isinstance(o, Memory) and o.coordinates)
+    operand = next(
+        o for o in instruction.operands if isinstance(o, MemoryOperand) and o.coordinates
+    )
     if len(names) > 1 and not isinstance(operand.coordinates[0], Vector):
         swapped = ",".join([names[1], names[0], *names[2:]])
         text = source[:start] + swapped + source[found.end(1) :]

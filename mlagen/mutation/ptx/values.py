@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mlagen.mutation.ptx.kernel import MutatedKernel, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
-from mlagen.ptx import Instruction, Kind, Memory, Real
+from mlagen.ptx import Instruction, Kind, MemoryOperand, Real
 
 _KINDS = (
     Kind.PLAIN, Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.GENERIC_LOAD, Kind.GENERIC_STORE,
@@ -78,6 +78,10 @@ def _constants(operand: object, text: str) -> Iterator[tuple[str, str]]:
         changed = operand.bits ^ (sign if endless else bit)
         digits = operand.width // 4
         yield "constant", f"0{'f' if operand.width == 32 else 'd'}{changed:0{digits}X}"
-    elif isinstance(operand, Memory) and operand.base.startswith("%") and not operand.coordinates:
+    elif (
+        isinstance(operand, MemoryOperand)
+        and operand.base.startswith("%")
+        and not operand.coordinates
+    ):
         base = text.strip("[] ").partition("+")[0].strip()
         yield "offset", f"[{base} + {operand.offset + 16}]"

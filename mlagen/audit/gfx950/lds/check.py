@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
-from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.audit.gfx950.findings import Finding, InstructionPair
 from mlagen.audit.gfx950.lds.early import any_too_few
 from mlagen.audit.gfx950.lds.exchanges import Exchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Scalar
@@ -113,7 +113,9 @@ class _Told:
 
     program: LdsProgram
     findings: dict[tuple[object, ...], Finding] = field(default_factory=dict)
-    pairs: dict[tuple[object, ...], dict[tuple[int, int], Place]] = field(default_factory=dict)
+    pairs: dict[tuple[object, ...], dict[tuple[int, int], InstructionPair]] = field(
+        default_factory=dict
+    )
     least: dict[tuple[object, ...], int] = field(default_factory=dict)
     looks: dict[tuple[object, ...], tuple[int, WeakWait | None]] = field(default_factory=dict)
     barriers: list[BarrierTotal] = field(default_factory=list)

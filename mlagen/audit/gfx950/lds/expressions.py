@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.division import DIVISION
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 
 Lanes = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ _DIFFERENCES = ("v_sub_u32", "v_sub_i32", "s_sub_u32", "s_sub_i32")
 class Expressions:
     """Makes nodes, each distinct one once."""
 
-    def __init__(self, budget: Budget, launch: Launch = NOT_KNOWN) -> None:
+    def __init__(self, budget: Budget, launch: KnownLaunch = NOT_KNOWN) -> None:
         self._known: dict[tuple[Any, ...], Node] = {}
         self._budget, self._launch = budget, launch
         self._many = frozenset(self.leaf("more than can be followed", i) for i in range(WIDE + 1))

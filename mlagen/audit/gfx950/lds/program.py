@@ -19,7 +19,7 @@ from mlagen.audit.gfx950.lds.sites import Site, read_site
 from mlagen.audit.gfx950.lds.sources import Source, Sources, Written
 from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import TRANSPOSING, effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
@@ -58,7 +58,7 @@ class LdsProgram:
         self,
         kernel: KernelCode,
         budget: Budget | None = None,
-        launch: Launch = NOT_KNOWN,
+        launch: KnownLaunch = NOT_KNOWN,
         *,
         sourced: bool = False,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.findings import Finding
-from mlagen.audit.launch import NOT_KNOWN, Launch
+from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class LdsOptions:
     `runs`: sets of paths at most. `max_steps`:
     instructions that matter, and branches, which a wave may pass on one path."""
 
-    launch: Launch = NOT_KNOWN
+    launch: KnownLaunch = NOT_KNOWN
     runs: int = 40
     max_steps: int = 40_000
 

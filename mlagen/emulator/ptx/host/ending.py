@@ -15,7 +15,7 @@ from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
 from mlagen.emulator.ptx.tensor import layout as tensor
 from mlagen.errors import UnsupportedError
-from mlagen.ptx import Instruction, Memory
+from mlagen.ptx import Instruction, MemoryOperand
 from mlagen.ptx.syntax import Address
 from mlagen.ptx.types import access_bytes
 
@@ -219,7 +219,7 @@ def _parameters_read(
     """Parameters that an instruction names: offset and bytes of what it may read of each."""
     declared = {p.name: p.size for p in run.setup.program.entry.parameters}
     for operand in instruction.operands:
-        if isinstance(operand, Memory) and operand.base in declared:
+        if isinstance(operand, MemoryOperand) and operand.base in declared:
             size = declared[operand.base]
             loads = instruction.name == "ld"
             whole = max(size - operand.offset, 0)

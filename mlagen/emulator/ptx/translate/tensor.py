@@ -8,7 +8,7 @@ from mlagen.emulator.ptx.tensor.pipe import EACH, HALVES_01_23, HALVES_02_13, QU
 from mlagen.emulator.ptx.translate.agents.operands import SHARED, counted, known, operand, operands
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Memory, Operand, Vector
+from mlagen.ptx.syntax import MemoryOperand, Operand, Vector
 
 _GROUPS = {"cta_group::1": 0, "cta_group::2": s.PAIR}
 _SYNC = {"sync", "aligned"}
@@ -80,7 +80,7 @@ def _move(t: Translator, i: Instruction) -> Row:
         if not isinstance(at, int) or not 0 <= at < 512:
             raise not_modelled(i, "the columns between its halves")
         between = at
-    if len(values) != 1 or not isinstance(values[0], Memory):
+    if len(values) != 1 or not isinstance(values[0], MemoryOperand):
         raise not_modelled(i, f"{len(i.operands)} operands")
     items = registers.items if isinstance(registers, Vector) else (registers,)
     if len(items) != each * times[0]:
@@ -130,9 +130,9 @@ def _mma(t: Translator, i: Instruction) -> Row:
     if weights and flags:
         raise not_modelled(i, ".ws has .cta_group::1")
     to, a, b, word, *rest = i.operands
-    if not isinstance(to, Memory):
+    if not isinstance(to, MemoryOperand):
         raise not_modelled(i, "D is in tensor memory")
-    flags |= s.IN_TENSOR if isinstance(a, Memory) else 0
+    flags |= s.IN_TENSOR if isinstance(a, MemoryOperand) else 0
     flags |= s.WEIGHTS if weights else 0
     items = operands(t, (to, a, b, word))
     if isinstance(rest[0], Vector):

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.translate.rows import SPECIALS, OperandError, Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Address, Memory, Operand, Real
+from mlagen.ptx.syntax import Address, MemoryOperand, Operand, Real
 
 SHARED = ("shared", "shared::cta", "shared::cluster")
 _FURTHEST = 1 << 32  # offsets from a register or a variable
@@ -22,7 +22,7 @@ def number(value: int) -> list[int]:
 
 def operand(t: Translator, value: Operand) -> list[int]:
     """The words of a register, a number, an address, or a variable's generic address."""
-    if isinstance(value, Memory):
+    if isinstance(value, MemoryOperand):
         if value.base == "":
             return number(value.offset)
         return _based(t, value.base, value.offset)

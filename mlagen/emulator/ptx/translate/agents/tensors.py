@@ -8,7 +8,7 @@ from mlagen.emulator.ptx.translate.agents.copies import BYTES, REDUCTIONS
 from mlagen.emulator.ptx.translate.agents.operands import SHARED, known, number, operand
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Memory
+from mlagen.ptx.syntax import MemoryOperand
 
 _DIMS = {f"{n}d": n for n in range(1, 6)}
 _COMMON = {"async", "bulk", "tensor", "tile", "L2::cache_hint", "global", *_DIMS, *SHARED}
@@ -19,10 +19,10 @@ _STORE = {"bulk_group", "tile::scatter4"}
 def _map(t: Translator, i: Instruction, at: int, count: int) -> tuple[list[int], list[int]]:
     """The words of the map's address, and of the coordinates."""
     place = i.operands[at]
-    if not isinstance(place, Memory) or len(place.coordinates) != count:
+    if not isinstance(place, MemoryOperand) or len(place.coordinates) != count:
         raise not_modelled(i, "its coordinates")
     coordinates = [word for value in place.coordinates for word in operand(t, value)]
-    return operand(t, Memory(place.base, place.offset)), coordinates
+    return operand(t, MemoryOperand(place.base, place.offset)), coordinates
 
 
 def tensor_copy(t: Translator, i: Instruction) -> Row:

@@ -16,7 +16,7 @@ from mlagen.emulator.ptx.translate.memory.words import (
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Memory, Operand
+from mlagen.ptx.syntax import MemoryOperand, Operand
 
 _LOAD = ("ca", "cg", "cs", "lu", "cv", "nc", "unified")
 _STORE = ("wb", "cg", "cs", "wt")
@@ -79,13 +79,13 @@ def _store(t: Translator, i: Instruction) -> Row:
 def _inlined(t: Translator, i: Instruction) -> bool:
     """Whether an instruction names the parameter of a function whose body is in the kernel."""
     memory = i.operands[0]
-    return isinstance(memory, Memory) and t.symbols.get(memory.base, ("",))[0] == "local"
+    return isinstance(memory, MemoryOperand) and t.symbols.get(memory.base, ("",))[0] == "local"
 
 
 def _argument(t: Translator, i: Instruction) -> Row:
     """A store to the parameter of a call. What the call does with it is the call's."""
     memory = i.operands[0]
-    if not isinstance(memory, Memory) or memory.base in t.symbols or memory.base in t.places:
+    if not isinstance(memory, MemoryOperand) or memory.base in t.symbols or memory.base in t.places:
         raise not_modelled(i, "it writes to memory that a kernel only reads")
     return Row(y.X_NOP)
 

@@ -10,7 +10,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Address, Memory, Operand, Real, Vector
+from mlagen.ptx.syntax import Address, MemoryOperand, Operand, Real, Vector
 
 SPACES = {
     "global": z.GLOBAL,
@@ -109,7 +109,7 @@ class AddressWords:
 def address(t: Translator, i: Instruction, operand: Operand, space: int) -> AddressWords:
     """Where an instruction finds the address `[register+offset]`, `[variable+offset]`, `[number]`
     in a state space. A generic access by a variable's name is one in its own space."""
-    if not isinstance(operand, Memory) or operand.coordinates:
+    if not isinstance(operand, MemoryOperand) or operand.coordinates:
         raise not_modelled(i, "its operand is no address of one lane")
     base, offset = operand.base, operand.offset
     if not base:
