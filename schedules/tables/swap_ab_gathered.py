@@ -11,11 +11,7 @@ query, or a split of its keys, and an SM has two blocks, which hide each other's
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows
-from mlagen.attention.latent.sm_90a.swap_ab.order import gathered_order
-from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
-from mlagen.attention.latent.sm_90a.swap_ab.products import Grouped
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax
+from mlagen.attention.latent.sm_90a import swap_ab as parts
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.sm_90a.gathered import (
@@ -28,11 +24,11 @@ from mlagen.families.mla_sparse.sm_90a.listed import SharedLists
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def swap_ab_gathered(k, s, decode, grained=False):
-    """`decode`: a query's keys are split, so that a grid may have few blocks. `grained`: numbers
-    are f16 in multiples of a key's grain, beside 32 heads, or fewer that are padded to them."""
+def swap_ab_gathered(k, s, grained=False):
+    """`grained`: numbers are f16 in multiples of a key's grain, beside 32 heads, some of them
+    padding."""
     stored = row_form(k)
-    heads = query_rows(k, stored)
+    heads = parts.query_rows(k, stored)
     math = s.role("math", warpgroups=1, registers=248)
 
     # SMEM, half of an SM's: a tile of 64 keys in groups, Q, P, and what warps exchange.
@@ -58,19 +54,18 @@ def swap_ab_gathered(k, s, decode, grained=False):
         early, late = groups[:held], groups[held:]
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
 
-    kernel = SwapAbKernel(k, s, heads, math, math)
+    kernel = parts.SwapAbKernel(k, s, heads, math, math)
     queries = loads_queries(kernel, grained=grained)
     kind = Grained if grained else Dequantized if stored else Gathered
     storage = kind(kernel, queries, stored)
     lists = SharedLists(kernel, len(groups), ahead=storage.looks_ahead,
                         boxes=None if grained else heads)  # fmt: skip
-    products = Grouped(kernel, queries, storage.groups)
-    softmax = SwapAbSoftmax(
-        kernel, kind.weights, "swap_ab/rows/listed/softmax", grains=storage.grains
-    )
-    output = SwapAbOutput(kernel, "output/listed_swap_ab",
-                          kernel.tiles("cache") if decode else ())  # fmt: skip
-    s.plain = gathered_order(storage, products)
+    products = parts.Grouped(kernel, queries, storage.groups)
+    softmax = parts.SwapAbSoftmax(kernel, kind.weights, "swap_ab/rows/listed/softmax",
+                                  grains=storage.grains)  # fmt: skip
+    place = kernel.tiles("cache") if k.splits else ()
+    output = parts.SwapAbOutput(kernel, "output/listed_swap_ab", place)
+    s.plain = parts.gathered_order(storage, products)
     waits = k.dtype != "bf16"  # Q comes by way of registers: after the first rows were asked for
 
     with prologue(math):

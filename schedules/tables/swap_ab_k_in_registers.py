@@ -16,21 +16,7 @@ i+1, first keys of tile i+2 after them.
 """
 
 from mlagen.attention.latent.problem import LatentProblem
-from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
-    FRAGMENT,
-    OWN_KEYS,
-    KInRegisters,
-    OwnKeys,
-)
-from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows
-from mlagen.attention.latent.sm_90a.swap_ab.order import k_in_registers_order
-from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
-from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries
-from mlagen.attention.latent.sm_90a.swap_ab.scales import (
-    ScaledNumbers,
-    ScaledSums,
-)
-from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax
+from mlagen.attention.latent.sm_90a import swap_ab as parts
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
 from mlagen.families.mla_sparse.sm_90a.fetching import BARRIERS, FETCHING, ROOM
@@ -38,17 +24,16 @@ from mlagen.families.mla_sparse.sm_90a.listed import Listed
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def swap_ab_k_in_registers(k, s, decode, sums=False):
-    """`decode`: a query's keys are split, so that a grid may have few blocks. `sums`: scales
-    multiply sums of columns and P, not numbers."""
+def swap_ab_k_in_registers(k, s, sums=False):
+    """`sums`: scales multiply sums of columns and P, not numbers."""
     math = s.role("math", warpgroups=1, registers=248)
     stored = row_form(k)
-    heads = query_rows(k, stored)
+    heads = parts.query_rows(k, stored)
 
     # SMEM, less than half of an SM's: values of 64 keys, Q, P, and what warps exchange.
     s.smem.tile_row("V", k.d_v // 64, "cache", rows=64)
     s.smem.tile_row("Q", k.d_qk // 64, "q", rows=heads)
-    ways = ("either", "bulk", "loads") if decode else ("loads", "bulk")
+    ways = ("either", "bulk", "loads") if k.splits else ("loads", "bulk")
     rows_by = s.choice("rows_by", *(ways if sums else ("loads",)), comment="what fetches rows")
     s.smem.room("P", 128 * heads * (stored.blocks if sums else 1), align=8 * 128)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
@@ -64,26 +49,27 @@ def swap_ab_k_in_registers(k, s, decode, sums=False):
     many = stored.held_scales > most  # scales, and few registers are left
     count = s.choice("products", *((1, 2) if many or rows_by != "loads" else (2, 1)),
                      comment="parts of O that are products of their own")  # fmt: skip
-    ways = ((1, 0) if decode else (0, 1)) if stored.rope and rows_by != "bulk" else (0,)
+    ways = ((1, 0) if k.splits else (0, 1)) if stored.rope and rows_by != "bulk" else (0,)
     rope_last = s.choice("rope_last", *ways,
                          comment="columns of bf16 are loaded after all others")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
-    s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
-    s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
+    s.named("raw", ".b32", parts.OWN_KEYS * stored.words, "numbers of the next tile's rows")
+    s.named("a", ".b32", 2 * parts.FRAGMENT, "operands A of 64 columns each, in turn")
 
-    kernel = SwapAbKernel(k, s, heads, math, math)
+    kernel = parts.SwapAbKernel(k, s, heads, math, math)
     rows = Listed(kernel, sums=sums, bulk=rows_by == "either")
-    scales = (ScaledSums if sums else ScaledNumbers)(kernel, stored)
-    keys = OwnKeys(kernel, stored, FETCHING[rows_by].halves)
-    queries = OwnQueries(kernel, scales.queries)
-    products = KInRegisters(kernel, keys, queries, scales, count)
+    scales = (parts.ScaledSums if sums else parts.ScaledNumbers)(kernel, stored)
+    keys = parts.OwnKeys(kernel, stored, FETCHING[rows_by].halves)
+    queries = parts.OwnQueries(kernel, scales.queries)
+    products = parts.KInRegisters(kernel, keys, queries, scales, count)
     fetching = FETCHING[rows_by](kernel, keys, scales=scales.loads)
-    softmax = SwapAbSoftmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
-    output = SwapAbOutput(kernel, "output/listed_swap_ab", kernel.tiles("cache") if decode else ())
+    softmax = parts.SwapAbSoftmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
+    place = kernel.tiles("cache") if k.splits else ()
+    output = parts.SwapAbOutput(kernel, "output/listed_swap_ab", place)
     # Where scales lie elsewhere than rows it takes places of rows to load them.
     late = stored.scales != "none" and stored.scales_at is None
-    s.plain = k_in_registers_order(rows, fetching, products)
+    s.plain = parts.k_in_registers_order(rows, fetching, products)
 
     with prologue(math):
         rows.setup()

@@ -23,19 +23,15 @@ from mlagen.families.mla_decode.sm_100a.paged import Boxes, Paged
 from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_90a.operations import (
-    decode_by_queries,
-    prefill_by_queries,
-)
+from mlagen.families.mla_sparse.sm_90a.operations import by_queries
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
 from mlagen.schedules import (
     mla_decode_gfx950,
     mla_decode_sm90,
     mla_decode_sm100,
-    mla_sparse_decode_gfx950,
-    mla_sparse_decode_sm90,
-    mla_sparse_decode_sm100,
-    mla_sparse_prefill_gfx950,
+    mla_sparse_gfx950,
+    mla_sparse_sm90,
+    mla_sparse_sm100,
 )
 from mlagen.schedules.mla_prefill_v2 import form
 
@@ -110,9 +106,9 @@ def _shared(
 DENSE = (mla_decode_sm90.seesaw_knobs, mla_decode)
 
 
-def _listed(operations: Any, **knobs: bool) -> tuple[Any, ...]:
+def _listed(**knobs: bool) -> tuple[Any, ...]:
     """What seesaw over lists takes."""
-    return partial(mla_sparse_decode_sm90.seesaw_knobs, **knobs), operations
+    return partial(mla_sparse_sm90.seesaw_knobs, **knobs), by_queries
 
 
 def _merge(target: str, *calls: Call, **more: Any) -> Case:
@@ -126,7 +122,7 @@ def _tensor_memory(
     name: str, config: Any, rows: type, storage: type, *calls: Call, **more: Any
 ) -> Case:
     """The table of sm_100a: of these rows, as they are stored."""
-    kernel = mla_decode_sm100 if rows is Paged else mla_sparse_decode_sm100
+    kernel = mla_decode_sm100 if rows is Paged else mla_sparse_sm100
     more |= {"solves": type(config), "given": (rows, storage, kernel.ptxas_13_0)}
     path = ROOT / "schedules/tables/tensor_memory.py"
     return Case(name, "sm_100a", path, "tensor_memory", config.to_fields(), calls, **more)
@@ -293,20 +289,20 @@ CASES: tuple[Case, ...] = (
             Call({"lengths": (1, 64, 65, 200)}, "late_max"), share=0.3),
     _shipped("mla_decode_merge_gfx950", "mla_decode_merge_gfx950", {"num_heads": 3},
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"), share=0.3),
-    _latent("mla_sparse_prefill_gfx950", mla_sparse_prefill_gfx950, "bf16",
+    _latent("mla_sparse_prefill_gfx950", mla_sparse_gfx950, "bf16",
             MlaSparsePrefillConfig(16), *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950", mla_sparse_decode_gfx950, "bf16",
+    _latent("mla_sparse_decode_gfx950", mla_sparse_gfx950, "bf16",
             MlaSparseDecodeConfig(16, extra=True, causal=True), *LISTED_EXTRA, share=0.4),
-    _latent("mla_sparse_prefill_gfx950 wide", mla_sparse_prefill_gfx950, "bf16_rows_32",
+    _latent("mla_sparse_prefill_gfx950 wide", mla_sparse_gfx950, "bf16_rows_32",
             MlaSparsePrefillConfig(65), *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950 wide", mla_sparse_decode_gfx950, "bf16_rows_32",
+    _latent("mla_sparse_decode_gfx950 wide", mla_sparse_gfx950, "bf16_rows_32",
             MlaSparseDecodeConfig(65), *LISTED_DECODE, share=0.4),
-    _latent("mla_sparse_prefill_gfx950 e4m3", mla_sparse_prefill_gfx950, "kv_fp8",
+    _latent("mla_sparse_prefill_gfx950 e4m3", mla_sparse_gfx950, "kv_fp8",
             MlaSparsePrefillConfig(16, rows="e4m3_row"),
             *LISTED_PREFILL, share=0.4),
-    _latent("mla_sparse_decode_gfx950 v32", mla_sparse_decode_gfx950, "kv_fp8",
+    _latent("mla_sparse_decode_gfx950 v32", mla_sparse_gfx950, "kv_fp8",
             MlaSparseDecodeConfig(16, rows="v32", causal=True), *LISTED_DECODE, share=0.4),
-    _latent("mla_sparse_decode_gfx950 v41", mla_sparse_decode_gfx950, "kv_fp8",
+    _latent("mla_sparse_decode_gfx950 v41", mla_sparse_gfx950, "kv_fp8",
             MlaSparseDecodeConfig(16, rows="v41", d_qk=512), *LISTED_DECODE, share=0.4),
     _gemm("gemm_bf16", "gemm_bf16",
           *(Call({"m": 128, "n": 128, "k": k}, data)
@@ -389,21 +385,21 @@ CASES: tuple[Case, ...] = (
              Call({"partials": (2, 4, 7, 11, 25)}, "realistic"),
              Call({"partials": (2, 7)}, "unseen"), share=0.4),
     _shared("mla_sparse_prefill_sm90 heads", "seesaw", MlaSparsePrefillConfig(40),
-            _listed(prefill_by_queries, persistent=True), *SPARSE_PREFILL, share=0.8),
+            _listed(), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 keys", "swap_ab_gathered", MlaSparsePrefillConfig(8),
-            (False,), *SPARSE_PREFILL, share=0.8),
+            (), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_prefill_sm90 held", "swap_ab_k_in_registers", V32_PREFILL,
-            (False, True), *SPARSE_PREFILL, share=0.4),
+            (True,), *SPARSE_PREFILL, share=0.4),
     _shared("mla_sparse_prefill_sm90 held by key", "swap_ab_k_in_registers",
-            MlaSparsePrefillConfig(8, rows="e4m3_row", **FP8), (False,), *SPARSE_PREFILL,
+            MlaSparsePrefillConfig(8, rows="e4m3_row", **FP8), (), *SPARSE_PREFILL,
             share=0.3),
     _shared("mla_sparse_prefill_sm90 grained", "swap_ab_gathered",
-            replace(V32_PREFILL, num_heads=20), (False, True), *SPARSE_PREFILL, share=0.3),
+            replace(V32_PREFILL, num_heads=20), (True,), *SPARSE_PREFILL, share=0.3),
     _shared("mla_sparse_prefill_sm90 fed", "seesaw", V32_PREFILL_WIDE,
-            _listed(prefill_by_queries, grained=True), *SPARSE_PREFILL,
+            _listed(grained=True), *SPARSE_PREFILL,
             share=0.3),
     _shared("mla_sparse_prefill_sm90 fed by key", "seesaw", KEY_PREFILL,
-            _listed(prefill_by_queries), *SPARSE_PREFILL, share=0.3),
+            _listed(), *SPARSE_PREFILL, share=0.3),
     _tensor_memory("mla_sparse_prefill_sm100 block", MlaSparsePrefillConfig(40),
                    Listed, Gathered, *SPARSE_PREFILL),
     _tensor_memory("mla_sparse_prefill_sm100 pair", MlaSparsePrefillConfig(72),
@@ -437,22 +433,22 @@ CASES: tuple[Case, ...] = (
                    MlaSparseDecodeConfig(72, rows="e4m3_row", **FP8, compute="fp8"),
                    Listed, Gathered, *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 v32", "swap_ab_gathered", V32,
-            (True,), *SPARSE_DECODE, variant="swap_ab", share=0.4),
+            (), *SPARSE_DECODE, variant="swap_ab", share=0.4),
     _shared("mla_sparse_decode_sm90 held", "swap_ab_k_in_registers", V32,
-            (True, True), *SPARSE_DECODE, share=0.4),
+            (True,), *SPARSE_DECODE, share=0.4),
     _shared("mla_sparse_decode_sm90 held in parts", "swap_ab_k_in_registers",
-            replace(MODEL1_WIDE, num_heads=16, causal=False), (True,), *SPARSE_EXTRA, share=0.4),
+            replace(MODEL1_WIDE, num_heads=16, causal=False), (), *SPARSE_EXTRA, share=0.4),
     _shared("mla_sparse_decode_sm90 grained", "swap_ab_gathered", V32_GRAINED,
-            (True, True), *SPARSE_DECODE, variant="swap_ab_grains", share=0.3),
+            (True,), *SPARSE_DECODE, variant="swap_ab_grains", share=0.3),
     _shared("mla_sparse_decode_sm90 fed", "seesaw", V32_WIDE,
-            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.3),
+            _listed(grained=True), *SPARSE_WIDE, share=0.3),
     _shared("mla_sparse_decode_sm90 fed twice", "seesaw", MODEL1_WIDE,
-            _listed(decode_by_queries), *SPARSE_EXTRA, share=0.3),
+            _listed(), *SPARSE_EXTRA, share=0.3),
     _shared("mla_sparse_decode_sm90 cluster", "seesaw", V32_CLUSTER,
-            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.4),
+            _listed(grained=True), *SPARSE_WIDE, share=0.4),
     _shared("mla_sparse_decode_sm90 cluster causal", "seesaw",
             replace(V32_CLUSTER, causal=True),
-            _listed(decode_by_queries, grained=True), *SPARSE_WIDE, share=0.3),
+            _listed(grained=True), *SPARSE_WIDE, share=0.3),
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class MlaSparseDecodeConfig(ProductTypes, Fields):
     """One sparse decode kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
+    splits: ClassVar[bool] = True  # a query's keys, so that a grid may have few blocks
 
     num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
     d_qk: int = told(576, meaning="columns of a query and of a cache row", legal=WIDTHS)

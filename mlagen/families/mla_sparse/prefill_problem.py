@@ -38,6 +38,12 @@ class MlaSparsePrefillConfig(ProductTypes, Fields):
     """One sparse prefill kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
+    # What only decode has.
+    splits: ClassVar[bool] = False
+    q_len: ClassVar[int] = 1
+    extra: ClassVar[bool] = False
+    causal: ClassVar[bool] = False
+    shared_list: ClassVar[bool] = False
 
     num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
     d_qk: int = told(576, meaning="columns of a query and of a cache row", legal=WIDTHS)

@@ -125,7 +125,7 @@ class Listed:
     def context(self) -> Mapping[str, Any]:
         k, loop = self.k, self.loop
         groups = -(-k.num_heads // (WAVES * loop.shape.rows))
-        tokens = getattr(k, "q_len", 1)
+        tokens = k.q_len
         return {
             "decode": self.decode,
             "extra": self.extra,

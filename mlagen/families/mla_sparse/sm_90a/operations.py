@@ -25,6 +25,8 @@ from mlagen.families.mla_sparse.nvidia.signature import (
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
+Problem = MlaSparsePrefillConfig | MlaSparseDecodeConfig
+
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
 OWN_LIST = OwnRegisters(
     "own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2
@@ -85,37 +87,6 @@ class ListedRows:
         return self.d_qk
 
 
-def prefill_by_queries(
-    k: MlaSparsePrefillConfig,
-    s: PipelineSpace,
-    left: WarpRole,
-    right: WarpRole,
-    feeder: WarpRole,
-    knobs: SeesawKnobs,
-) -> Seesaw:
-    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query."""
-    threads = s.roles[-1].warps.stop * 32
-    form = Form(
-        signature(
-            k,
-            threads,
-            rows=None if knobs.grained else ROWS,
-            grid="blocks" if knobs.persistent else "units",
-        ),
-        SYMBOL,
-        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
-        registers=(
-            UNIT,
-            *(() if row_form(k) else (OWN_LIST, *FOUND)),
-            *(NEXT if knobs.persistent else ()),
-        ),
-        listed=True,
-        stored=row_form(k),
-        operands={"groups": _groups(k), **_prefilling(k)},
-    )
-    return _seesaw(k, s, left, right, feeder, knobs, form)
-
-
 SPLIT = OwnRegisters("split", "split", ".b32", "which split of its keys")
 EXTRA = (
     OwnRegisters("main", "main", ".b32", "tiles of the first list"),
@@ -134,40 +105,40 @@ PAGE_WHERE = OwnRegisters(
 )
 
 
-def decode_by_queries(
-    k: MlaSparseDecodeConfig,
+def by_queries(
+    k: Problem,
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
     feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query."""
+    """The operations of one sparse kernel whose blocks have up to 64 heads of a query."""
+    stored, threads = row_form(k), s.roles[-1].warps.stop * 32
+    rows = None if knobs.grained else ROWS
+    if isinstance(k, MlaSparseDecodeConfig):
+        told, symbol = decode_signature(k, threads, rows=rows), DECODE_SYMBOL
+        own = (SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()))
+        listing, slots = _listing(k), {"slot_rows": ROWS}
+    else:
+        grid = "blocks" if knobs.persistent else "units"
+        told, symbol = signature(k, threads, rows=rows, grid=grid), SYMBOL
+        own, listing, slots = (), (OWN_LIST, *FOUND, *(NEXT if knobs.persistent else ())), {}
     form = Form(
-        decode_signature(k, s.roles[-1].warps.stop * 32, rows=None if knobs.grained else ROWS),
-        DECODE_SYMBOL,
-        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
-        registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
-                   *(() if row_form(k) else _listing(k))),
+        told, symbol,
+        templates=BY_FEEDER if stored else BY_QUERIES,
+        registers=(UNIT, *own, *(() if stored else listing)),
         listed=True,
-        stored=row_form(k),
-        operands={"groups": _groups(k), **_decoding(k)},
+        stored=stored,
+        operands={
+            "groups": -(-k.num_heads // ROWS),  # blocks that share the heads of a query
+            "decode": k.splits, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
+            "shared_list": k.shared_list, **slots,
+        },
     )  # fmt: skip
-    return _seesaw(k, s, left, right, feeder, knobs, form)
-
-
-def _seesaw(
-    k: MlaSparsePrefillConfig | MlaSparseDecodeConfig,
-    s: PipelineSpace,
-    left: WarpRole,
-    right: WarpRole,
-    feeder: WarpRole,
-    knobs: SeesawKnobs,
-    form: Form,
-) -> Seesaw:
     kernel = SeesawKernel(_listed(k), s, left, right, feeder, knobs, form)
     fed = partial(Fed, numbers=Grains if knobs.grained else Rounded)
-    return Seesaw(kernel, fed if form.stored else SeesawGathered)
+    return Seesaw(kernel, fed if stored else SeesawGathered)
 
 
 def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:
@@ -176,28 +147,7 @@ def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:
     return OWN_LIST, *FOUND, *((BOUND,) if k.extra else ()), *positions
 
 
-def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
-    """Blocks that share the heads of a query."""
-    return -(-k.num_heads // ROWS)
-
-
-def _prefilling(k: MlaSparsePrefillConfig) -> dict[str, object]:
-    """What templates ask, of prefill."""
-    return {
-        "decode": False, "scaled": k.rows == "e4m3", "extra": False, "causal": False,
-        "shared_list": False,
-    }  # fmt: skip
-
-
-def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
-    """What templates ask, of decode."""
-    return {
-        "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
-        "shared_list": k.shared_list, "slot_rows": ROWS,
-    }  # fmt: skip
-
-
-def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+def check_products(k: Problem) -> None:
     """UnsupportedError for products that there are none of."""
     if k.compute == "fp8":
         raise UnsupportedError(
@@ -207,7 +157,6 @@ def check_products(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
         )
 
 
-def _listed(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> ListedRows:
-    q_len = k.q_len if isinstance(k, MlaSparseDecodeConfig) else 1
+def _listed(k: Problem) -> ListedRows:
     element = "bf16" if k.rows == "bf16" else "fp8_e4m3"
-    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, element, q_len=q_len)
+    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, element, q_len=k.q_len)

@@ -21,7 +21,7 @@ from mlagen.families.mla_sparse.rows import row_format
 def swap_ab(k: Any) -> bool:
     """1 to 32 heads, but where ptxas 13.0 spills: 32 heads' scales, two lists and positions."""
     many = k.rows == "v32" and k.num_heads > 16
-    return k.num_heads <= MOST_ROWS and not (many and _asks(k, "extra") and _asks(k, "causal"))
+    return k.num_heads <= MOST_ROWS and not (many and k.extra and k.causal)
 
 
 def swap_ab_grains(k: Any) -> bool:
@@ -48,11 +48,7 @@ def grains(k: Any) -> bool:
 
 def seesaw_grains(k: Any) -> bool:
     """The same, but where ptxas 13.0 spills: many tokens, where heads do not fill one block."""
-    return grains(k) and (k.num_heads >= BLOCK_ROWS or getattr(k, "q_len", 1) <= 2)
-
-
-def _asks(k: Any, name: str) -> bool:
-    return bool(getattr(k, name, False))
+    return grains(k) and (k.num_heads >= BLOCK_ROWS or k.q_len <= 2)
 
 
 def facts(order: Order | Callable[[Any], Order], *, together: bool = False) -> Any:
@@ -61,7 +57,7 @@ def facts(order: Order | Callable[[Any], Order], *, together: bool = False) -> A
 
     def of(k: Any, knobs: Mapping[str, Any]) -> Facts:
         known = order if isinstance(order, Order) else order(k)
-        blocks = together and hasattr(k, "q_len")
+        blocks = together and k.splits
         return Facts(known, BLOCK_ROWS, combine="blocks" if blocks else "kernel")
 
     return of

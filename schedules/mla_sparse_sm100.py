@@ -1,7 +1,7 @@
-"""Top-k sparse MLA decode on Blackwell, over rows that the list of each new token names.
+"""Top-k sparse MLA on Blackwell, over rows that each query's list names: decode and prefill.
 
-A block has up to 64 heads of a token and a split of its keys, those of a first cache, then those of
-a second one; with more heads two blocks are a CTA pair. The table is
+A block has up to 64 heads of a query; with more heads two blocks are a CTA pair. In decode it has a
+split of the keys: those of a first cache, then those of a second one. The table is
 `schedules/tables/tensor_memory.py`. The default's, of bf16 rows:
 
 | feeder, tile i            | math, tile i             | softmax, tile i                  |
@@ -27,6 +27,7 @@ from mlagen.attention.latent.order import OF_E4M3, SELDOM_MOVED
 from mlagen.attention.latent.sm_100a.dequantized import Dequantized
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_100a.listed import Gathered, Listed
 from mlagen.schedules.tables.tensor_memory import Budget, tensor_memory
 
@@ -40,31 +41,29 @@ def ptxas_13_0(k, ctas, several):
     return Budget(176, 104) if scales else Budget(160, 112)
 
 
-def variants(budget_of):
-    """The forms of decode, and those of prefill, with the registers that each needs."""
-    return (
-        Variant(
-            "bf16", "bf16 rows, by cp.async",
-            table=lambda k, s: tensor_memory(k, s, Listed, Gathered, budget_of),
-            facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS),
-            serves=lambda k: k.rows == "bf16",
-        ),
-        Variant(
-            "qkv_fp8", "products of e4m3, rows by cp.async",
-            table=lambda k, s: tensor_memory(k, s, Listed, Gathered, budget_of),
-            facts=lambda k, knobs: Facts(OF_E4M3, BLOCK_ROWS), serves=lambda k: k.compute == "fp8",
-        ),
-        Variant(
-            "kv_fp8", "quantised rows of all formats, which feeders convert to bf16",
-            table=lambda k, s: tensor_memory(k, s, Listed, Dequantized, budget_of),
-            facts=lambda k, knobs: Facts(SELDOM_MOVED, BLOCK_ROWS), serves=lambda k: k.dequantized,
-        ),
+def form(name, use, storage, order, serves):
+    return Variant(
+        name, use, table=lambda k, s: tensor_memory(k, s, Listed, storage, ptxas_13_0),
+        facts=lambda k, knobs: Facts(order, BLOCK_ROWS), serves=serves,
     )  # fmt: skip
 
 
-VARIANTS = variants(ptxas_13_0)
+VARIANTS = (
+    form("bf16", "bf16 rows, by cp.async", Gathered, SELDOM_MOVED, lambda k: k.rows == "bf16"),
+    form("qkv_fp8", "products of e4m3, rows by cp.async", Gathered, OF_E4M3,
+         lambda k: k.compute == "fp8"),
+    form("kv_fp8", "quantised rows of all formats, which feeders convert to bf16", Dequantized,
+         SELDOM_MOVED, lambda k: k.dequantized),
+)  # fmt: skip
 
 
 @schedule(problem=MlaSparseDecodeConfig, target="sm_100a", variants=VARIANTS)
 def mla_sparse_decode_sm100(k, s, variant):
+    """Top-k sparse MLA decode on Blackwell, over rows that the list of each new token names."""
+    variant.table(k, s)
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="sm_100a", variants=VARIANTS)
+def mla_sparse_prefill_sm100(k, s, variant):
+    """Top-k sparse MLA prefill on Blackwell, over rows that each query's list names."""
     variant.table(k, s)

@@ -1,9 +1,9 @@
-"""Top-k sparse MLA decode on gfx950, over rows that the list of each new token names.
+"""Top-k sparse MLA on gfx950, over rows that each query's list names: decode and prefill.
 
-A workgroup has up to 64 heads of a token, 16 a wave, or up to 128, 32 a wave, and a part of its
-keys: those of a first cache, then those of a second one. The tables are those of MLA decode, serial
-with 16 heads a wave and overlapped with 32; rows of e4m3 become bf16 on their way to LDS. With 16
-heads a wave and bf16 rows it is that of `tables/latent_serial.py`:
+A workgroup has up to 64 heads of a query, 16 a wave, or up to 128, 32 a wave. In decode it has a
+part of the keys: those of a first cache, then those of a second one. The tables are those of MLA
+decode, serial with 16 heads a wave and overlapped with 32; rows of e4m3 become bf16 on their way to
+LDS. With 16 heads a wave and bf16 rows it is that of `tables/latent_serial.py`:
 
 | cluster | matrix | vector / transcendental      | memory                                     |
 |---------|--------|------------------------------|--------------------------------------------|
@@ -33,6 +33,7 @@ from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.gfx950.dequantized import Dequantized
 from mlagen.families.mla_sparse.gfx950.listed import Listed
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.schedules.tables.latent_overlapped import latent_overlapped
 from mlagen.schedules.tables.latent_serial import latent_serial
 
@@ -74,4 +75,11 @@ VARIANTS = (
 
 @schedule(problem=MlaSparseDecodeConfig, target="gfx950", variants=VARIANTS)
 def mla_sparse_decode_gfx950(k, s, variant):
+    """Top-k sparse MLA decode on gfx950, over rows that the list of each new token names."""
+    variant.table(k, s)
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="gfx950", variants=VARIANTS)
+def mla_sparse_prefill_gfx950(k, s, variant):
+    """Top-k sparse MLA prefill on gfx950, over rows that each query's list names."""
     variant.table(k, s)
