@@ -12,7 +12,7 @@ from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.lds.decisions import Decisions
 from mlagen.audit.gfx950.lds.expressions import Expressions, Node
-from mlagen.audit.gfx950.lds.shapes import compared, magic_factors, taken_away
+from mlagen.audit.gfx950.lds.shapes import compared, magic_factors, ranges, taken_away
 from mlagen.binary import load_code_object
 
 MANY = range(8)  # unknowns of one kind: too many to draw lots for all of them at once
@@ -31,7 +31,7 @@ def least(made: Expressions, parts: list[Node]) -> Node:
     return reduce(lambda a, b: made.of("s_min_i32", a, b), parts)
 
 
-def ranges(made: Expressions) -> Node:
+def shortest(made: Expressions) -> Node:
     """The shortest of eight ranges of pages, each from one loaded word to another."""
     return least(
         made,
@@ -61,7 +61,7 @@ def as_compiled(made: Expressions) -> Node:
     return made.of("s_mul_i32", reduce(lambda a, b: made.of("s_and_b32", a, b), conditions), 9)
 
 
-@pytest.mark.parametrize("work", [ranges, quotients, as_compiled])
+@pytest.mark.parametrize("work", [shortest, quotients, as_compiled])
 def test_several_unknowns_together_give_work(
     made: Expressions, work: Callable[[Expressions], Node]
 ) -> None:
@@ -84,7 +84,7 @@ def test_no_value_is_found_where_there_is_none(made: Expressions) -> None:
     square = made.of("s_mul_i32", n, n)
     assert chosen.decide(made.of("ge_u32", square, 1604), True)
     assert not chosen.decide(made.of("lt_u32", square, 1681), True)
-    assert not decisions().decide(made.of("lt_i32", ranges(made), ranges(made)), True)
+    assert not decisions().decide(made.of("lt_i32", shortest(made), shortest(made)), True)
 
 
 def test_leaves_behind_minus_signs_alone(made: Expressions) -> None:
@@ -94,6 +94,22 @@ def test_leaves_behind_minus_signs_alone(made: Expressions) -> None:
     twice = made.of("s_sub_u32", a, made.of("s_sub_u32", b, c))
     assert taken_away(twice) == {b}
     assert taken_away(made.of("s_sub_u32", made.of("s_mul_i32", a, b), b)) == set()
+
+
+def test_a_range_that_ends_before_it_begins_asks_for_many_rounds(made: Expressions) -> None:
+    """Unsigned, -1 is more than any loop is followed for."""
+    first, last, other = (made.leaf("memory", i) for i in range(3))
+    length = made.of("s_sub_u32", last, first)
+    assert ranges(made.of("s_min_u32", length, made.of("s_sub_u32", other, length))) == [length]
+    backwards, forwards = decisions(), decisions()
+    assert backwards.decide(made.of("lt_i32", last, first), True)
+    assert backwards.decide(made.of("lt_u32", 9, length), True)
+    assert backwards.asks_for_many()
+    negative = decisions()
+    assert negative.decide(made.of("lt_i32", other, 0), True) and negative.asks_for_many()
+    assert forwards.decide(made.of("ge_i32", last, first), True)
+    assert forwards.decide(made.of("lt_u32", 9, length), True)
+    assert not forwards.asks_for_many()
 
 
 def test_factors_and_constants(made: Expressions) -> None:

@@ -13,7 +13,7 @@ from itertools import chain, product
 
 from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import OPAQUE, WIDE, Model, Node, Values
-from mlagen.audit.gfx950.lds.shapes import needed
+from mlagen.audit.gfx950.lds.shapes import needed, ranges
 from mlagen.audit.launch import Triple
 from mlagen.binary.integers import MASK, signed
 
@@ -129,8 +129,13 @@ class Decisions:
         return False
 
     def asks_for_many(self) -> bool:
-        """Whether a value was made so large that a path may have more rounds than are followed."""
-        return any(signed(value) >= _MANY for value in self.model.values())
+        """Whether a path may have more rounds than are followed: a value was made large, or what
+        code takes for the largest, negative, or a range to end before it begins."""
+        return any(value >= _MANY for value in self.model.values()) or any(
+            signed(self._values.of(length)) < 0
+            for condition in self.made
+            for length in ranges(condition)
+        )
 
     def _take(self, changed: Model) -> bool:
         self.enlarged |= any(signed(value) > _LARGE for value in changed.values())

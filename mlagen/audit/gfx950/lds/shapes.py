@@ -50,6 +50,16 @@ def taken_away(value: Node) -> frozenset[Node]:
     return frozenset(taken - added)
 
 
+def ranges(value: Node) -> list[Node]:
+    """The parts of an expression that take one leaf from another: lengths of ranges."""
+    return [
+        node
+        for node in _below(value)
+        if node.op in (*_RIGHT, *_LEFT)
+        and all(isinstance(part, Node) and part.op == LEAF for part in node.args)
+    ]
+
+
 def magic_factors(value: Node) -> frozenset[Node]:
     """The leaves whose product's upper half is taken: factors that stand for a division."""
     return frozenset(
