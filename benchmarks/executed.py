@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mlagen.binary import Instruction
+from mlagen.binary import MachineInstruction
 from mlagen.binary.flow import BasicBlock, Flow, read_flow
 from mlagen.inspect.model import PIPES, Pipe
 from mlagen.inspect.pipes import pipe_of
@@ -59,7 +59,7 @@ class Executed:
 
 
 def executed_per_unit(
-    instructions: tuple[Instruction, ...],
+    instructions: tuple[MachineInstruction, ...],
     fewer: Mapping[int, int],
     more: Mapping[int, int],
     units: float,
@@ -122,5 +122,5 @@ def _described(
     )
 
 
-def _of(flow: Flow, block: BasicBlock) -> tuple[Instruction, ...]:
+def _of(flow: Flow, block: BasicBlock) -> tuple[MachineInstruction, ...]:
     return flow.instructions[block.first : block.last + 1]

@@ -8,17 +8,17 @@ for instruction in kernel.instructions:
 
 from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object, read_code_object
 from mlagen.binary.descriptor import KernelDescriptor
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.metadata import ArgumentInfo, KernelInfo
 from mlagen.binary.operand import Operand
 
 __all__ = [
     "ArgumentInfo",
     "CodeObject",
-    "Instruction",
     "KernelCode",
     "KernelDescriptor",
     "KernelInfo",
+    "MachineInstruction",
     "Operand",
     "load_code_object",
     "read_code_object",

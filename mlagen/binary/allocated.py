@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mlagen.binary.descriptor import KernelDescriptor
 from mlagen.binary.effects import Effects
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import register_name
 from mlagen.targets.gfx950.limits import GFX950
 
 
 def unallocated(
-    ins: Instruction, effect: Effects, descriptor: KernelDescriptor, accumulators: bool
+    ins: MachineInstruction, effect: Effects, descriptor: KernelDescriptor, accumulators: bool
 ) -> tuple[str, str]:
     """The first registers beyond the kernel's, and how many it allocates; ("", "") for none.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.binary.effects import is_lds_dma
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 Lanes = npt.NDArray[np.uint32]
 BANK_BYTES = 4
@@ -71,7 +71,7 @@ def cycles(banks: Sequence[Sequence[int]]) -> int:
     return sum(max(phase) for phase in banks)
 
 
-def dma_bytes(ins: Instruction) -> int:
+def dma_bytes(ins: MachineInstruction) -> int:
     """Bytes a lane of an LDS DMA moves."""
     return next(
         size
@@ -80,7 +80,7 @@ def dma_bytes(ins: Instruction) -> int:
     )
 
 
-def access_bytes(ins: Instruction) -> int:
+def access_bytes(ins: MachineInstruction) -> int:
     """Bytes that a lane reads or writes, 0 where it is not one run of them."""
     if "read2" in ins.mnemonic or "write2" in ins.mnemonic:
         return 0
@@ -88,7 +88,7 @@ def access_bytes(ins: Instruction) -> int:
     return next((size for suffix, size in _WIDTHS if name.endswith(suffix)), 0)
 
 
-def immediate_offsets(ins: Instruction) -> tuple[int, int]:
+def immediate_offsets(ins: MachineInstruction) -> tuple[int, int]:
     """Immediate offset, lowest and highest, in bytes."""
     if is_lds_dma(ins):
         offset = ins.modifier("offset")

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlagen.binary.decode import decode_at
 from mlagen.binary.descriptor import KernelDescriptor, read_descriptor
 from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
-from mlagen.binary.instruction import INDIRECT, LEAVES, Instruction
+from mlagen.binary.instruction import INDIRECT, LEAVES, MachineInstruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
 from mlagen.disk import read_file
@@ -38,14 +38,14 @@ class KernelCode:
     code: bytes
 
     @cached_property
-    def instructions(self) -> tuple[Instruction, ...]:
+    def instructions(self) -> tuple[MachineInstruction, ...]:
         """The instructions that can be reached from the entry, by offset.
 
         Bytes that no path reaches (padding, data) are not decoded. BinaryError when a reachable
         word is no gfx950 instruction, or control leaves the kernel's bytes; UnsupportedError for
         more instructions than the checkers take apart in reasonable time.
         """
-        found: dict[int, Instruction] = {}
+        found: dict[int, MachineInstruction] = {}
         work = [0]
         while work:
             offset = work.pop()

@@ -1,4 +1,4 @@
-"""Machine code to `Instruction` values: the one place that knows tinygrad's CDNA tables.
+"""Machine code to `MachineInstruction` values: the one place that knows tinygrad's CDNA tables.
 
 The bit layouts and operand sizes are AMD's machine-readable ISA as shipped in
 `tinygrad.renderer.amd` (pinned exactly). No tinygrad type leaves this module. Where the tables
@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import Operand, words
 from mlagen.binary.typed_buffers import FORM as TYPED
 from mlagen.binary.typed_buffers import is_typed_buffer, typed_buffer
@@ -57,7 +57,7 @@ _ENCODING_NAMES = {
 }
 
 
-def decode_at(code: bytes, offset: int) -> Instruction:
+def decode_at(code: bytes, offset: int) -> MachineInstruction:
     """Decode the instruction at `offset` of a kernel's bytes; BinaryError names what it met."""
     # The tables recognise the 16-byte scaled matrix instructions by their second half alone, which
     # fits any 8-byte instruction before an unscaled one; their prefix decides here.
@@ -66,7 +66,7 @@ def decode_at(code: bytes, offset: int) -> Instruction:
     # The first dword tells an instruction's size, so one of four bytes is known by it alone.
     decoded = _SHORT.get(window[:4]) or _decode_window(window)
     mnemonic, encoding, size, operands, modifiers = decoded
-    return Instruction(mnemonic, encoding, operands, modifiers, offset, size)
+    return MachineInstruction(mnemonic, encoding, operands, modifiers, offset, size)
 
 
 _Decoded = tuple[str, str, int, tuple[tuple[str, Operand], ...], tuple[tuple[str, int], ...]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import EXEC, F64_PIPE, HARDWARE, M0, SCC, VCC, Operand, words
 
 File = Literal["v", "s"]
@@ -97,10 +97,10 @@ _SCC_SILENT_SOP1 = words(
 
 _KEPT = 65536
 # What was asked for, with the instruction: as long as it is here, its parts' numbers are its own.
-_ASKED: dict[tuple[str, str, int, int, int], tuple[Instruction, Effects]] = {}
+_ASKED: dict[tuple[str, str, int, int, int], tuple[MachineInstruction, Effects]] = {}
 
 
-def effects(ins: Instruction, accum_offset: int) -> Effects:
+def effects(ins: MachineInstruction, accum_offset: int) -> Effects:
     """Effects of one instruction of a kernel whose a0 is physical register `accum_offset`."""
     key = (ins.mnemonic, ins.encoding, id(ins.operands), id(ins.modifiers), accum_offset)
     asked = _ASKED.get(key)
@@ -111,7 +111,7 @@ def effects(ins: Instruction, accum_offset: int) -> Effects:
     return asked[1]
 
 
-def _effects(ins: Instruction, accum_offset: int) -> Effects:
+def _effects(ins: MachineInstruction, accum_offset: int) -> Effects:
     form = ins.encoding
     if form in ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP"):
         return _scalar(ins)
@@ -124,16 +124,16 @@ def _effects(ins: Instruction, accum_offset: int) -> Effects:
     return _vector(ins, accum_offset)
 
 
-def is_vector_alu(ins: Instruction) -> bool:
+def is_vector_alu(ins: MachineInstruction) -> bool:
     """True for every instruction of the vector ALU, matrix instructions included."""
     return ins.encoding.startswith("VOP")
 
 
-def is_matrix(ins: Instruction) -> bool:
+def is_matrix(ins: MachineInstruction) -> bool:
     return "mfma" in ins.mnemonic or "smfmac" in ins.mnemonic
 
 
-def is_dot(ins: Instruction) -> bool:
+def is_dot(ins: MachineInstruction) -> bool:
     return ins.mnemonic.startswith("v_dot")
 
 
@@ -144,7 +144,7 @@ def _access(operand: Operand, accum_offset: int, role: str) -> RegisterAccess:
     return RegisterAccess("v", base, operand.count, role)
 
 
-def _scalar(ins: Instruction) -> Effects:
+def _scalar(ins: MachineInstruction) -> Effects:
     name = ins.mnemonic
     reads: list[RegisterAccess] = []
     writes: list[RegisterAccess] = []
@@ -193,11 +193,11 @@ def _scalar(ins: Instruction) -> Effects:
 _MASK_MERGES = frozenset({"s_or_b64", "s_and_b64", "s_andn2_b64", "s_orn2_b64"})
 
 
-def _with_exec(ins: Instruction) -> bool:
+def _with_exec(ins: MachineInstruction) -> bool:
     return any(operand.kind == "s" and operand.index == EXEC for _, operand in ins.operands)
 
 
-def _sets_scc(ins: Instruction) -> bool:
+def _sets_scc(ins: MachineInstruction) -> bool:
     name, form = ins.mnemonic, ins.encoding
     if form == "SOPC":
         return name.startswith(("s_cmp", "s_bitcmp"))
@@ -210,7 +210,7 @@ def _sets_scc(ins: Instruction) -> bool:
     return False
 
 
-def _scalar_memory(ins: Instruction) -> Effects:
+def _scalar_memory(ins: MachineInstruction) -> Effects:
     reads, writes = [], []
     for field, operand in ins.operands:
         if not operand.is_register:
@@ -222,7 +222,7 @@ def _scalar_memory(ins: Instruction) -> Effects:
     return Effects(tuple(reads), tuple(writes), "smem")
 
 
-def _data_share(ins: Instruction, accum: int) -> Effects:
+def _data_share(ins: MachineInstruction, accum: int) -> Effects:
     reads, writes = [], []
     for field, operand in ins.operands:
         if field == "vdst":
@@ -236,7 +236,7 @@ def _data_share(ins: Instruction, accum: int) -> Effects:
     return Effects((*reads, _EXEC), tuple(writes), "lds")
 
 
-def _vector_memory(ins: Instruction, accum: int) -> Effects:
+def _vector_memory(ins: MachineInstruction, accum: int) -> Effects:
     reads, writes = [], []
     loads = "load" in ins.mnemonic or ("atomic" in ins.mnemonic and bool(ins.modifier("sc0")))
     for field, operand in ins.operands:
@@ -259,7 +259,7 @@ def _vector_memory(ins: Instruction, accum: int) -> Effects:
     return Effects((*reads, _EXEC), tuple(writes), "vm")
 
 
-def is_lds_dma(ins: Instruction) -> bool:
+def is_lds_dma(ins: MachineInstruction) -> bool:
     """True for loads that write LDS instead of registers."""
     return "_load_lds_" in ins.mnemonic or bool(
         ins.encoding == "MUBUF" and ins.modifier("lds") and "load" in ins.mnemonic
@@ -271,7 +271,7 @@ _F64_PIPE = RegisterAccess("s", F64_PIPE, 1, "f64_pipe")
 _VCC_CARRY = RegisterAccess("s", VCC, 2, "carry")
 
 
-def _source_role(ins: Instruction, field: str) -> str:
+def _source_role(ins: MachineInstruction, field: str) -> str:
     name = ins.mnemonic
     if is_matrix(ins):
         if field.startswith("scale"):
@@ -293,7 +293,7 @@ def _source_role(ins: Instruction, field: str) -> str:
     return "valu"
 
 
-def _vector(ins: Instruction, accum: int) -> Effects:
+def _vector(ins: MachineInstruction, accum: int) -> Effects:
     name = ins.mnemonic
     if name == "v_nop":
         return Effects((), ())
@@ -351,7 +351,7 @@ _PACKED_PAIRS = frozenset(f"v_pk_{n}_f32" for n in ("fma", "mul", "add"))
 _SOURCE_NUMBER = {"src0": 0, "src1": 1, "src2": 2}
 
 
-def _narrowed(ins: Instruction, field: str, access: RegisterAccess) -> RegisterAccess:
+def _narrowed(ins: MachineInstruction, field: str, access: RegisterAccess) -> RegisterAccess:
     """The dword that a packed f32 instruction reads when both halves select the same one."""
     if ins.mnemonic not in _PACKED_PAIRS or access.count != 2 or field not in _SOURCE_NUMBER:
         return access
@@ -363,7 +363,7 @@ def _narrowed(ins: Instruction, field: str, access: RegisterAccess) -> RegisterA
     return RegisterAccess(access.file, access.base + first, 1, access.role)
 
 
-def _result_role(ins: Instruction, operand: Operand) -> str:
+def _result_role(ins: MachineInstruction, operand: Operand) -> str:
     if operand.kind == "s":
         return "valu_scalar"
     if is_matrix(ins):
@@ -381,7 +381,7 @@ def _result_role(ins: Instruction, operand: Operand) -> str:
     return "valu"
 
 
-def _moves_result(ins: Instruction) -> bool:
+def _moves_result(ins: MachineInstruction) -> bool:
     """VOP3 forms whose result is moved within its register: op_sel of the destination (LLVM
     getDstSelForwardingOperand)."""
     if ins.encoding != "VOP3":
@@ -392,7 +392,7 @@ def _moves_result(ins: Instruction) -> bool:
     return bool(picked)
 
 
-def _keeps_part(ins: Instruction) -> bool:
+def _keeps_part(ins: MachineInstruction) -> bool:
     """Writes that leave other bits or lanes of the destination as they were."""
     if ins.encoding.endswith("_SDWA"):
         return ins.modifier("dst_sel") != 6 and ins.modifier("dst_unused") == 2

@@ -6,7 +6,7 @@ Sources: CDNA4 ISA guide, DPP_CTRL, DS_SWIZZLE_B32, DS_BPERMUTE_B32 and V_PERMLA
 from __future__ import annotations
 
 from mlagen.binary.effects import PERMLANE
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.targets.gfx950.limits import GFX950
 
 LANES = range(GFX950.wave_size)
@@ -16,7 +16,7 @@ _ROW = 16  # lanes
 _QUAD_MASK = 0x8000  # of a swizzle's offset
 
 
-def takes_by_address(ins: Instruction) -> bool:
+def takes_by_address(ins: MachineInstruction) -> bool:
     """Whether an address says which lane each lane takes from (`by_address`)."""
     return ins.mnemonic == BY_ADDRESS
 
@@ -26,7 +26,7 @@ def by_address(address: int, offset: int) -> int:
     return (address + offset) // 4 % GFX950.wave_size
 
 
-def fixed_sources(ins: Instruction) -> tuple[int, ...] | None:
+def fixed_sources(ins: MachineInstruction) -> tuple[int, ...] | None:
     """The lane that each of the 64 takes from, where the instruction itself says it; None for one
     that moves nothing between lanes, or does so by an address."""
     if ins.encoding.endswith("_DPP"):
@@ -45,14 +45,14 @@ def fixed_sources(ins: Instruction) -> tuple[int, ...] | None:
     return None
 
 
-def off_lane_gives(ins: Instruction) -> str:
+def off_lane_gives(ins: MachineInstruction) -> str:
     """What a lane gets from one that is off, in words."""
     if not ins.encoding.endswith("_DPP") or ins.modifier("bc"):
         return "it gets 0"
     return "it is left as it was"
 
 
-def offset_of(ins: Instruction) -> int:
+def offset_of(ins: MachineInstruction) -> int:
     """The 16 bits of offset of an exchange through the LDS unit."""
     return ins.modifier("offset0") | ins.modifier("offset1") << 8
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 
-from mlagen.binary.instruction import INDIRECT, LEAVES, Instruction
+from mlagen.binary.instruction import INDIRECT, LEAVES, MachineInstruction
 from mlagen.errors import UnsupportedError
 
 _DEEPEST = 16  # loops around one another
@@ -37,7 +37,7 @@ class FlowLoop:
 class Flow:
     """The control flow graph of one kernel; block 0 is its entry."""
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[MachineInstruction, ...]
     blocks: tuple[BasicBlock, ...]
     indirect: tuple[int, ...]  # offsets of jumps whose targets are not in the code
 
@@ -154,7 +154,7 @@ class Flow:
         return held
 
 
-def read_flow(instructions: tuple[Instruction, ...]) -> Flow:
+def read_flow(instructions: tuple[MachineInstruction, ...]) -> Flow:
     """The flow of a kernel's reachable instructions, which start at its entry."""
     index_of = {ins.offset: index for index, ins in enumerate(instructions)}
     starts = {0}

@@ -24,7 +24,7 @@ from mlagen.binary.effects import (
     is_matrix,
     is_vector_alu,
 )
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 _F8F6F4 = {"32x32x64": (16, 8), "16x16x128": (8, 4)}  # passes with / without an 8-bit operand
 _F32_PRODUCT = re.compile(r"_\d+x\d+x\d+(_\d+b)?_f32$")
@@ -166,7 +166,7 @@ def _matrix_rules() -> dict[tuple[str, str], int]:
 REQUIRED = _rules()
 
 
-def passes_of(ins: Instruction) -> int:
+def passes_of(ins: MachineInstruction) -> int:
     """Passes (of 4 cycles) of a matrix instruction, by its shape (measured on LLVM's padding)."""
     name = ins.mnemonic
     for shape, (with_8_bit, without) in _F8F6F4.items():
@@ -183,12 +183,12 @@ def passes_of(ins: Instruction) -> int:
     return 8 if large else 4
 
 
-def _is_plain(ins: Instruction) -> bool:
+def _is_plain(ins: MachineInstruction) -> bool:
     """Products of f32 and f64: not on the reduced-precision (XDL) pipe (LLVM isXDL)."""
     return ins.mnemonic.endswith("_f64") or bool(_F32_PRODUCT.search(ins.mnemonic))
 
 
-def producer_class(ins: Instruction, access: RegisterAccess) -> str:
+def producer_class(ins: MachineInstruction, access: RegisterAccess) -> str:
     """Class of a write."""
     role = access.role
     if role == "mfma":
@@ -200,13 +200,13 @@ def producer_class(ins: Instruction, access: RegisterAccess) -> str:
     return role
 
 
-def _matrix_class(ins: Instruction) -> str:
+def _matrix_class(ins: MachineInstruction) -> str:
     if ins.mnemonic.endswith("_f64"):
         return "f64_small" if "_4x4x" in ins.mnemonic else "f64_large"
     return f"{'mfma' if _is_plain(ins) else 'xdl'}{passes_of(ins)}"
 
 
-def read_producer_class(ins: Instruction, access: RegisterAccess, effect: Effects) -> str:
+def read_producer_class(ins: MachineInstruction, access: RegisterAccess, effect: Effects) -> str:
     """Class of a read after which an overwrite has to wait; "none" for all others."""
     if access.role == "mfma_c":
         own = effect.writes[0].base == access.base
@@ -222,7 +222,7 @@ _VECTOR_MEMORY = ("MUBUF", "MTBUF", "GLOBAL", "FLAT", "SCRATCH")
 _SAME_AS = {"merge": "valu", "mfma_scale": "mfma_ab"}
 
 
-def consumer_class(ins: Instruction, access: RegisterAccess) -> str:
+def consumer_class(ins: MachineInstruction, access: RegisterAccess) -> str:
     """Class of a read."""
     role = access.role
     if role == "exec":
@@ -248,7 +248,7 @@ def consumer_class(ins: Instruction, access: RegisterAccess) -> str:
     return role
 
 
-def overwrite_class(ins: Instruction, access: RegisterAccess) -> str:
+def overwrite_class(ins: MachineInstruction, access: RegisterAccess) -> str:
     """Class of a write in its role as an overwrite."""
     if access.file == "s":
         return "over_hardware" if access.role == "hardware" else "over_scalar"
@@ -281,7 +281,7 @@ instructions, no kernel has so few."""
 _ACCUMULATED = ("mfma_c_other", "mfma_c_plain_other")
 
 
-def by_letter(made: str, used: str, have: int, between: Sequence[Instruction] = ()) -> bool:
+def by_letter(made: str, used: str, have: int, between: Sequence[MachineInstruction] = ()) -> bool:
     """Whether `have` wait states, fewer than required, are too few by the letter only: shipped
     kernels run so, or LLVM, for which the matrix pipe forwards an accumulator to another opcode
     too, asks for no more (what the guide says of it is of one opcode). `between`: the instructions
@@ -293,7 +293,7 @@ def by_letter(made: str, used: str, have: int, between: Sequence[Instruction] = 
     return (made, used) in SHIPPED_WITHOUT or have >= _SHIPPED_WITH.get((made, used), have + 1)
 
 
-def in_line(between: Iterable[Instruction]) -> tuple[Instruction, ...]:
+def in_line(between: Iterable[MachineInstruction]) -> tuple[MachineInstruction, ...]:
     """The instructions between two of the same code, none where one of them jumps: then there are
     other ways from the one to the other, or none."""
     kept = tuple(between)
@@ -302,7 +302,7 @@ def in_line(between: Iterable[Instruction]) -> tuple[Instruction, ...]:
 
 
 def strictest_pair(
-    producer: Instruction, consumer: Instruction, accum_offset: int
+    producer: MachineInstruction, consumer: MachineInstruction, accum_offset: int
 ) -> tuple[int, str, str]:
     """(required wait states, producer class, consumer class) of the strictest rule that applies."""
     first, second = effects(producer, accum_offset), effects(consumer, accum_offset)
@@ -329,7 +329,9 @@ def strictest_pair(
     return max(pairs)
 
 
-def forwarded(producer: Instruction, consumer: Instruction, used: str, same: bool) -> str:
+def forwarded(
+    producer: MachineInstruction, consumer: MachineInstruction, used: str, same: bool
+) -> str:
     """The consumer's class where the hardware forwards within one opcode; else `used` as it is.
 
     `same`: it reads exactly the registers that were written. A matrix instruction forwards its

@@ -17,7 +17,7 @@ LEAVES = (*ENDS, "s_branch")
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction(OperandForm):
+class MachineInstruction(OperandForm):
     """One decoded instruction, `size` bytes at `offset` bytes from the kernel's entry."""
 
     offset: int

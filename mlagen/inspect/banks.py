@@ -18,7 +18,7 @@ from mlagen.binary.banks import (
 )
 from mlagen.binary.effects import is_lds_dma
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.inspect.model import LdsUse, MemoryArea
 from mlagen.inspect.values import WaveView
 
@@ -27,7 +27,7 @@ _MOVES = re.compile(r"permute|swizzle")  # between lanes: they use no memory
 
 def lds_uses(flow: Flow, views: Sequence[WaveView], areas: Sequence[MemoryArea]) -> list[LdsUse]:
     """All LDS accesses, those alike together, in the order of their first."""
-    groups: dict[tuple[object, ...], list[tuple[Instruction, Mapping[int, Lanes]]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[MachineInstruction, Mapping[int, Lanes]]]] = {}
     for ins in flow.instructions:
         dma = is_lds_dma(ins)
         if ins.encoding != "DS" and not dma:
@@ -44,7 +44,9 @@ def lds_uses(flow: Flow, views: Sequence[WaveView], areas: Sequence[MemoryArea])
 
 
 def _use(
-    where: object, group: list[tuple[Instruction, Mapping[int, Lanes]]], areas: Sequence[MemoryArea]
+    where: object,
+    group: list[tuple[MachineInstruction, Mapping[int, Lanes]]],
+    areas: Sequence[MemoryArea],
 ) -> LdsUse:
     first, lanes = group[0]
     dma = is_lds_dma(first)

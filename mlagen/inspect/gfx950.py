@@ -10,7 +10,7 @@ from typing import Literal
 from mlagen.artifact import Artifact, MemoryMap, SourceLine, sha256
 from mlagen.binary import CodeObject, KernelCode
 from mlagen.binary.flow import Flow, read_flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.text import waitcnt_fields, waitcnt_text
 from mlagen.inspect import banks, blocks
 from mlagen.inspect.facts import artifact_facts, artifact_resources
@@ -41,7 +41,7 @@ def inspect_gfx950(
                 by_index[index] = line
     offsets = {ins.offset: by_index.get(index) for index, ins in enumerate(flow.instructions)}
 
-    def label(ins: Instruction) -> object:
+    def label(ins: MachineInstruction) -> object:
         line = offsets[ins.offset]
         return None if line is None else (line.section, line.cluster)
 

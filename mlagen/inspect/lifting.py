@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mlagen.artifact import RoleMap
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.inspect.model import CodeLoop, CodeRole, Timeline
 from mlagen.inspect.values import WaveView
 
@@ -94,7 +94,7 @@ def lift(
     flow: Flow,
     roles: tuple[CodeRole, ...],
     reached: Mapping[str, Reach],
-    label: Callable[[Instruction], object] = lambda ins: None,
+    label: Callable[[MachineInstruction], object] = lambda ins: None,
 ) -> Lifted:
     """Cut the code into clusters. Where `label` changes from one instruction to the next, a cluster
     ends too: an artifact's line map knows its clusters by name."""
@@ -137,7 +137,7 @@ def lift(
     )
 
 
-def end_of(ins: Instruction) -> str:
+def end_of(ins: MachineInstruction) -> str:
     """How a cluster whose last instruction this is ends."""
     if ins.mnemonic == "s_barrier":
         return "barrier"

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mlagen.binary.effects import TRANSCENDENTAL, is_lds_dma, is_matrix
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.inspect.model import PIPES, CodeLine, Pipe
 
 _VECTOR_WORK = 16  # instructions
 _BRANCHES = ("s_branch", "s_cbranch", "s_endpgm", "s_setpc", "s_swappc", "s_call")
 
 
-def pipe_of(ins: Instruction) -> Pipe:
+def pipe_of(ins: MachineInstruction) -> Pipe:
     """The pipe of a gfx950 instruction."""
     name, form = ins.mnemonic, ins.encoding
     if form.startswith("VOP"):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from mlagen.binary.banks import Lanes, dma_bytes
 from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, VECTOR, Wide
 from mlagen.binary.integers import signed as as_signed
 from mlagen.binary.operand import EXEC, M0, SCC, VCC, Operand
@@ -95,7 +95,7 @@ def _same(first: Value, second: Value | None) -> bool:
 
 
 @cache
-def _writes(ins: Instruction, accum: int) -> tuple[Key, ...]:
+def _writes(ins: MachineInstruction, accum: int) -> tuple[Key, ...]:
     return tuple(
         (access.file, access.base + i)
         for access in effects(ins, accum).writes
@@ -141,7 +141,7 @@ def _run(
     return flow.block_at.get(last + 1)
 
 
-def _branches(ins: Instruction, state: State) -> bool | None:
+def _branches(ins: MachineInstruction, state: State) -> bool | None:
     name = ins.mnemonic
     if name.endswith(("scc0", "scc1")):
         scc = state.get(("s", SCC))
@@ -170,11 +170,11 @@ def _source(operand: Operand, state: State, accum: int) -> Value | None:
     return None
 
 
-Step = Callable[[Instruction, State, int], State | None]
+Step = Callable[[MachineInstruction, State, int], State | None]
 _STEPS: dict[str, Step] = {}
 
 
-def _sources(ins: Instruction, state: State, accum: int) -> list[Value] | None:
+def _sources(ins: MachineInstruction, state: State, accum: int) -> list[Value] | None:
     found = []
     for name, operand in ins.operands:
         if "src" in name:
@@ -185,7 +185,7 @@ def _sources(ins: Instruction, state: State, accum: int) -> list[Value] | None:
     return found
 
 
-def _destination(ins: Instruction) -> Operand | None:
+def _destination(ins: MachineInstruction) -> Operand | None:
     return ins.operand("vdst") or ins.operand("sdst")
 
 
@@ -193,7 +193,7 @@ def _plain(function: Callable[..., Wide], *, scc: str = "") -> Step:
     """An instruction whose 32-bit result depends on its sources only. `scc`: "nonzero" sets it by
     the result; other scalar results leave it unknown."""
 
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
+    def step(ins: MachineInstruction, state: State, accum: int) -> State | None:
         if ins.encoding.endswith(("_DPP", "_SDWA")):
             return None
         if any(name in ("neg", "abs", "opsel", "omod", "clmp") for name, _ in ins.modifiers):
@@ -219,7 +219,7 @@ def _plain(function: Callable[..., Wide], *, scc: str = "") -> Step:
 def _compare(relation: Callable[[int, int], bool], *, signed: bool) -> Step:
     """s_cmp, and s_cmpk: a register against a 16-bit constant."""
 
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
+    def step(ins: MachineInstruction, state: State, accum: int) -> State | None:
         sources: Sequence[Value | None] | None = _sources(ins, state, accum)
         if ins.mnemonic.startswith("s_cmpk"):
             constant = ins.modifier("simm16")
@@ -237,7 +237,7 @@ def _compare(relation: Callable[[int, int], bool], *, signed: bool) -> Step:
 def _compare_lanes(relation: Callable[..., npt.NDArray[np.bool_]], *, signed: bool) -> Step:
     """v_cmp: one bit a lane into VCC or a pair of scalars."""
 
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
+    def step(ins: MachineInstruction, state: State, accum: int) -> State | None:
         sources = _sources(ins, state, accum)
         if sources is None or ins.encoding.endswith(("_DPP", "_SDWA")):
             return None
@@ -252,7 +252,7 @@ def _compare_lanes(relation: Callable[..., npt.NDArray[np.bool_]], *, signed: bo
     return step
 
 
-def _first_lane(ins: Instruction, state: State, accum: int) -> State | None:
+def _first_lane(ins: MachineInstruction, state: State, accum: int) -> State | None:
     sources, target = _sources(ins, state, accum), _destination(ins)
     if sources is None or target is None:
         return None
@@ -260,7 +260,7 @@ def _first_lane(ins: Instruction, state: State, accum: int) -> State | None:
     return {("s", target.index): int(value) if isinstance(value, int) else int(value[0])}
 
 
-def _move_pair(ins: Instruction, state: State, accum: int) -> State | None:
+def _move_pair(ins: MachineInstruction, state: State, accum: int) -> State | None:
     """s_mov_b64, s_and_b64, s_or_b64 and s_and_saveexec_b64, where all of their bits are known."""
     target = ins.operand("sdst")
     if target is None:
@@ -297,7 +297,7 @@ def _pair(number: int, value: int) -> State:
 def _short(function: Callable[[int, int], int]) -> Step:
     """s_movk, s_addk, s_mulk."""
 
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
+    def step(ins: MachineInstruction, state: State, accum: int) -> State | None:
         target = ins.operand("sdst")
         if target is None:
             return None
@@ -314,7 +314,7 @@ def _short(function: Callable[[int, int], int]) -> Step:
 def _mbcnt(shift: int) -> Step:
     """Active lanes below this one: of the lower or the upper 32, for a known mask."""
 
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
+    def step(ins: MachineInstruction, state: State, accum: int) -> State | None:
         sources = _sources(ins, state, accum)
         if sources is None or len(sources) != 2 or not isinstance(sources[0], int):
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from mlagen.binary import Instruction, KernelCode
+from mlagen.binary import KernelCode, MachineInstruction
 from mlagen.binary.banks import access_bytes
 from mlagen.binary.effects import TRANSCENDENTAL, is_lds_dma, is_matrix
 from mlagen.emulator.streams import ExecutedStream
@@ -74,7 +74,7 @@ def activity_of(stream: ExecutedStream, kernel: KernelCode) -> Activity:
     return Activity(**total)
 
 
-def format_of(ins: Instruction) -> str:
+def format_of(ins: MachineInstruction) -> str:
     """The field of `Activity` that counts a matrix instruction's operations.
 
     Nobody published what products of 6-bit numbers, of 8-bit integers and of f32 take: the former
@@ -89,14 +89,14 @@ def format_of(ins: Instruction) -> str:
     return "f16" if name.endswith("_f16") else "bf16"
 
 
-def lds_bytes(ins: Instruction) -> int:
+def lds_bytes(ins: MachineInstruction) -> int:
     """Bytes that a lane of a DS instruction moves."""
     if "read2" in ins.mnemonic or "write2" in ins.mnemonic:
         return 16 if ins.mnemonic.endswith("b64") else 8
     return access_bytes(ins)
 
 
-def _work(ins: Instruction) -> float:
+def _work(ins: MachineInstruction) -> float:
     if ins.mnemonic in TRANSCENDENTAL:
         return _TRANSCENDENTAL_WORK
     return 2.0 if ins.mnemonic.startswith("v_pk_") and "f32" in ins.mnemonic else 1.0

@@ -12,7 +12,7 @@ from numba import njit
 from mlagen.binary import KernelCode
 from mlagen.binary.banks import PHASES, Phases, access_bytes, dma_bytes
 from mlagen.binary.effects import is_lds_dma
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.emulator.native.kept_code import keep
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import Machine
@@ -112,7 +112,7 @@ def _count_lines(addresses, size, line):  # type: ignore[no-untyped-def]
     return result
 
 
-def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
+def phases_of(ins: MachineInstruction, machine: Machine) -> tuple[Phases, bool]:
     """Phases of a DS access, and whether nobody measured them.
 
     Unmeasured ones: as many lanes a phase as 256 bytes feed, in lane order, over 64 banks; the
@@ -153,7 +153,11 @@ def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -
 
 
 def _lds_costs(
-    ins: Instruction, addresses: np.ndarray, mine: np.ndarray, costs: AccessCosts, machine: Machine
+    ins: MachineInstruction,
+    addresses: np.ndarray,
+    mine: np.ndarray,
+    costs: AccessCosts,
+    machine: Machine,
 ) -> None:
     phases, unmeasured = phases_of(ins, machine)
     if unmeasured:
@@ -175,7 +179,7 @@ def _lds_costs(
     costs.ideal[mine] = ideal
 
 
-def memory_bytes(ins: Instruction) -> int:
+def memory_bytes(ins: MachineInstruction) -> int:
     """Bytes that a lane of a load or store moves, 0 for all other instructions."""
     if ins.encoding not in ("MUBUF", "GLOBAL", "FLAT", "MTBUF"):
         return 0

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.binary import Instruction, KernelCode
+from mlagen.binary import KernelCode, MachineInstruction
 from mlagen.binary.effects import TRANSCENDENTAL, is_matrix
 from mlagen.errors import UnsupportedError
 from mlagen.timing.unit import WaveTimes
@@ -47,7 +47,7 @@ class HotLoop:
         return float(at[-1] - at[0]) / (len(at) - 1)
 
 
-def flops_of(ins: Instruction) -> int:
+def flops_of(ins: MachineInstruction) -> int:
     """Floating-point operations of a matrix instruction of a wave, 0 for all others."""
     if not is_matrix(ins):
         return 0
@@ -116,7 +116,7 @@ def _parts(kernel: KernelCode, iteration: npt.NDArray[np.int64]) -> int:
     return 1
 
 
-def _mix(instructions: list[Instruction]) -> Counter[str]:
+def _mix(instructions: list[MachineInstruction]) -> Counter[str]:
     """Loads are left out: lists of pages are read for several tiles at a time."""
     mix: Counter[str] = Counter()
     for ins in instructions:

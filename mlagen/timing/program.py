@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.binary import Instruction, KernelCode
+from mlagen.binary import KernelCode, MachineInstruction
 from mlagen.binary.effects import PERMLANE, TRANSCENDENTAL, effects, is_lds_dma, is_matrix
 from mlagen.binary.hazards import passes_of
 from mlagen.binary.operand import SCALARS
@@ -98,7 +98,11 @@ def _registers(kernel: KernelCode) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _time(
-    kernel: KernelCode, ins: Instruction, out: np.ndarray, machine: Machine, assumed: Counter[str]
+    kernel: KernelCode,
+    ins: MachineInstruction,
+    out: np.ndarray,
+    machine: Machine,
+    assumed: Counter[str],
 ) -> None:
     name, form = ins.mnemonic, ins.encoding
     if form.startswith("VOP"):
@@ -121,14 +125,18 @@ def _time(
         _time_scalar(ins, out, machine, assumed)
 
 
-def _unknown(kernel: KernelCode, ins: Instruction) -> UnsupportedError:
+def _unknown(kernel: KernelCode, ins: MachineInstruction) -> UnsupportedError:
     return UnsupportedError(
         f"kernel {kernel.name}, {ins.offset:#x}: {ins}: the cycle model has no timing for it"
     )
 
 
 def _time_vector(
-    kernel: KernelCode, ins: Instruction, out: np.ndarray, machine: Machine, assumed: Counter[str]
+    kernel: KernelCode,
+    ins: MachineInstruction,
+    out: np.ndarray,
+    machine: Machine,
+    assumed: Counter[str],
 ) -> None:
     name = ins.mnemonic
     out[LATENCY] = machine.valu_latency
@@ -153,7 +161,7 @@ def _time_vector(
 
 
 def _time_scalar(
-    ins: Instruction, out: np.ndarray, machine: Machine, assumed: Counter[str]
+    ins: MachineInstruction, out: np.ndarray, machine: Machine, assumed: Counter[str]
 ) -> None:
     name = ins.mnemonic
     out[UNIT], out[LATENCY] = SALU, machine.salu_latency

@@ -7,14 +7,14 @@ from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.ptx.causes import by_cause
 from mlagen.audit.ptx.report import Finding as PtxFinding
 from mlagen.audit.ptx.report import Notes
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.severity import ERROR, UNPROVED, counted, failing
 
 GUESS = "the cluster was taken to have 2 blocks (--cluster tells)"
 
 
-def instruction(offset: int) -> Instruction:
-    return Instruction("ds_read_b32", "DS", (), (), offset, 8)
+def instruction(offset: int) -> MachineInstruction:
+    return MachineInstruction("ds_read_b32", "DS", (), (), offset, 8)
 
 
 def error(offset: int, **more: str) -> Finding:

@@ -12,7 +12,7 @@ from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import WIDE, Expressions
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import read_site
-from mlagen.audit.gfx950.lds.wave import REPEATED, InFlight, Operation
+from mlagen.audit.gfx950.lds.wave import REPEATED, InFlight, LdsOperation
 from mlagen.binary import load_code_object
 from mlagen.errors import ConfigError
 
@@ -63,7 +63,7 @@ def test_what_every_wait_covers_is_kept_once():
     site = read_site(load_code_object(code).kernel().instructions[0], 512)
     flight = InFlight(15)
     prints = [Footprint(1 << i, 4 * i, 4 * i + 4) for i in range(3)]
-    issued = [Operation(site, prints[i % 3], issued=i, place=i) for i in range(300)]
+    issued = [LdsOperation(site, prints[i % 3], issued=i, place=i) for i in range(300)]
     for operation in issued:
         flight.issue(operation)
     # The first of each kind stands for those that were dropped.

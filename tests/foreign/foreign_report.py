@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from aiter import MODES, Case, Outcome, missing, object_file
 
-from mlagen.binary import Instruction, load_code_object
+from mlagen.binary import MachineInstruction, load_code_object
 from mlagen.emulator import SanitizerFinding
 from mlagen.errors import MlagenError
 
@@ -68,7 +68,7 @@ def summary(path: str, mode: str, outcomes: list[Outcome]) -> tuple[str, ...]:
     )
 
 
-def around(instructions: tuple[Instruction, ...], pc: int, width: int = 3) -> list[str]:
+def around(instructions: tuple[MachineInstruction, ...], pc: int, width: int = 3) -> list[str]:
     """The instructions around a place, which is marked."""
     at = next(i for i, ins in enumerate(instructions) if ins.offset == pc)
     return [

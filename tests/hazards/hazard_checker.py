@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hazard_llvm import Measurement, measurements, probe_listing, run_tool
 
-from mlagen.binary import Instruction, load_code_object
+from mlagen.binary import MachineInstruction, load_code_object
 from mlagen.binary.hazards import strictest_pair
 
 
@@ -30,7 +30,7 @@ def checker_states() -> tuple[int | None, ...]:
     )
 
 
-def _states(measured: Measurement, instructions: tuple[Instruction, ...]) -> int | None:
+def _states(measured: Measurement, instructions: tuple[MachineInstruction, ...]) -> int | None:
     start = next(
         (i for i, item in enumerate(instructions) if str(item).split() == ["s_nop", "7"]), None
     )

@@ -14,7 +14,7 @@ from hazard_llvm import available
 from hazard_text import parse
 
 from mlagen.attention.masks import Mask
-from mlagen.binary import Instruction, load_code_object
+from mlagen.binary import MachineInstruction, load_code_object
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -29,13 +29,13 @@ pytestmark = [
 ]
 
 
-def _nop(instruction: Instruction) -> int:
+def _nop(instruction: MachineInstruction) -> int:
     return instruction.modifier("simm16") + 1 if instruction.mnemonic == "s_nop" else 0
 
 
 def _walk(
-    program: list[tuple[Instruction, HazardInfo | None]], arriving: dict[int, HazardTracker]
-) -> tuple[bool, list[tuple[Instruction, int, int]]]:
+    program: list[tuple[MachineInstruction, HazardInfo | None]], arriving: dict[int, HazardTracker]
+) -> tuple[bool, list[tuple[MachineInstruction, int, int]]]:
     """One pass in address order. `arriving`: what is owed at branch targets, tightened here.
 
     Returns whether it was, and (instruction, wait states given right before it, asked there).

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from mlagen.audit.gfx950.findings import Finding, InstructionPair
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.severity import ASSUMED, resting
 
 _AROUND = 1  # instruction on either side that is the same in copies of the code
@@ -89,7 +89,7 @@ def _by_one_wait(group: list[Finding]) -> Finding:
     return replace(first, message=message, places=_places(group))
 
 
-def by_copy(findings: Iterable[Finding], code: Sequence[Instruction]) -> list[Finding]:
+def by_copy(findings: Iterable[Finding], code: Sequence[MachineInstruction]) -> list[Finding]:
     """The findings, with one in the place of those that copies of the same code show: a loop that
     is unrolled lacks a wait or a barrier in each round. Copies of a wait stand between the same
     instructions and lack the same; where a barrier lacks, the two that race are of the same names.

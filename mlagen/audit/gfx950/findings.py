@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from mlagen.audit.gfx950.weak import WeakWait
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.severity import ASSUMED, UNPROVED, Severity
 
 # Rule -> what it demands. The list in docs/audit.md is held to this one by a test.
@@ -98,7 +98,7 @@ class Finding:
         rule: str,
         severity: Severity,
         kernel: str,
-        pair: tuple[Instruction, Instruction | None],
+        pair: tuple[MachineInstruction, MachineInstruction | None],
         *,
         resource: str,
         needs: str,
@@ -128,7 +128,9 @@ class Finding:
         return self if wait is None else replace(self, changes=(wait.pc,))
 
     @classmethod
-    def assumed(cls, kernel: str, ins: Instruction, guess: str, *, resource: str = "") -> Finding:
+    def assumed(
+        cls, kernel: str, ins: MachineInstruction, guess: str, *, resource: str = ""
+    ) -> Finding:
         """An instruction that rests on a guess, though it breaks no rule."""
         return cls.at(ASSUMED, UNPROVED, kernel, (ins, None), resource=resource, needs="",
                       message=guess, guess=guess)  # fmt: skip

@@ -8,7 +8,7 @@ for the names, the CDNA4 ISA guide and LLVM's SIInsertWaitcnts for what they do.
 from __future__ import annotations
 
 from mlagen.binary.effects import CACHE_MAINTENANCE
-from mlagen.binary.instruction import INDIRECT, Instruction
+from mlagen.binary.instruction import INDIRECT, MachineInstruction
 from mlagen.binary.operand import words
 
 _MODE = 1  # hardware register that s_setreg may change
@@ -77,7 +77,7 @@ _WHY = {
 }
 
 
-def why_not_followed(ins: Instruction) -> str:
+def why_not_followed(ins: MachineInstruction) -> str:
     """Why the audit does not follow an instruction, "" where it does."""
     name = ins.mnemonic
     if name in _FOLLOWED or ins.encoding.startswith("VOP"):
@@ -92,7 +92,7 @@ def why_not_followed(ins: Instruction) -> str:
                 "the audit does not know it")  # fmt: skip
 
 
-def _only_rounding(ins: Instruction) -> bool:
+def _only_rounding(ins: MachineInstruction) -> bool:
     """Whether an s_setreg changes rounding, denormals, clamping or traps of floats alone (CDNA4 ISA
     guide, MODE register)."""
     field = ins.modifier("simm16")

@@ -16,7 +16,7 @@ from mlagen.audit.gfx950.check import audit_kernel
 from mlagen.audit.gfx950.findings import Finding, InstructionPair
 from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary import KernelCode
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.text import waitcnt_fields
 from mlagen.errors import ConfigError
 from mlagen.targets.gfx950.limits import GFX950
@@ -69,7 +69,7 @@ def draw(mutants: Sequence[CodeMutant], count: int, seed: int) -> list[CodeMutan
     return [mutants[index] for index in chosen]
 
 
-def _mutants_of(ins: Instruction) -> Iterator[CodeMutant]:
+def _mutants_of(ins: MachineInstruction) -> Iterator[CodeMutant]:
     value = ins.modifier("simm16")
     if ins.mnemonic == "s_waitcnt":
         yield from _weaker(ins, waitcnt_fields(value))
@@ -83,7 +83,7 @@ def _mutants_of(ins: Instruction) -> Iterator[CodeMutant]:
                 yield CodeMutant("nops", operator, ins.offset, str(ins), f"s_nop {less}", word)
 
 
-def _weaker(ins: Instruction, counts: tuple[int, int, int]) -> Iterator[CodeMutant]:
+def _weaker(ins: MachineInstruction, counts: tuple[int, int, int]) -> Iterator[CodeMutant]:
     for place in (0, 2):
         given, full = counts[place], _FULL[place]
         if given >= full:

@@ -15,7 +15,7 @@ from mlagen.audit.gfx950.steps import Classed, Step
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.hazards import REQUIRED, by_letter, forwarded, in_line, passes_of
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 Pair = tuple[str, str]
 
@@ -48,7 +48,7 @@ class TooClose:
     have: int
     pair: Pair
     held_back: bool = False
-    between: tuple[Instruction, ...] = ()
+    between: tuple[MachineInstruction, ...] = ()
 
     @property
     def by_letter(self) -> bool:

@@ -19,7 +19,7 @@ from mlagen.binary.hazards import (
     producer_class,
     read_producer_class,
 )
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import register_name
 from mlagen.binary.text import waitcnt_fields
 from mlagen.targets.gfx950.limits import GFX950
@@ -36,7 +36,7 @@ _STORES = ("store", "atomic", "write")
 @dataclass(frozen=True, slots=True)
 class Step:
     index: int
-    ins: Instruction
+    ins: MachineInstruction
     reads: int
     writes: int
     queue: Queue
@@ -73,7 +73,7 @@ def mask_of(access: RegisterAccess) -> int:
 
 
 @lru_cache(maxsize=65536)
-def _facts(ins: Instruction, accum: int) -> tuple[Queue, tuple[tuple[Classed, ...], ...]]:
+def _facts(ins: MachineInstruction, accum: int) -> tuple[Queue, tuple[tuple[Classed, ...], ...]]:
     effect = effects(ins, accum)
     made = tuple((mask_of(w), producer_class(ins, w)) for w in effect.writes)
     held = tuple(
@@ -97,7 +97,7 @@ def covers(wait: tuple[int, int], queue: Queue, newer: int) -> bool:
     return limit <= newer and limit < CAPACITY[queue]
 
 
-def _step(index: int, ins: Instruction, accum: int, indexed: bool) -> Step:
+def _step(index: int, ins: MachineInstruction, accum: int, indexed: bool) -> Step:
     counter, classed = _facts(replace(ins, offset=0), accum)
     if indexed:  # which registers it means is known only when it runs
         classed = tuple(_scalars_only(part) for part in classed)
@@ -124,7 +124,7 @@ def _step(index: int, ins: Instruction, accum: int, indexed: bool) -> Step:
     )
 
 
-def _memory(ins: Instruction, counter: str) -> Literal["", "lds", "dma", "store", "load"]:
+def _memory(ins: MachineInstruction, counter: str) -> Literal["", "lds", "dma", "store", "load"]:
     if counter == "lds":
         return "lds"
     if counter != "vm":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.binary import Instruction
+from mlagen.binary import MachineInstruction
 from mlagen.binary.effects import PERMLANE
 from mlagen.binary.exchanges import off_lane_gives
 from mlagen.binary.hazards import by_letter, in_line, strictest_pair
@@ -98,7 +98,7 @@ def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int
 
 
 def register_text(
-    program: TranslatedKernel, number: int, users: Sequence[Instruction | None]
+    program: TranslatedKernel, number: int, users: Sequence[MachineInstruction | None]
 ) -> str:
     """Name of a unified register number, an a-register when an instruction names it so."""
     if number >= y.VECTOR_ROWS:
@@ -118,8 +118,8 @@ class _Raw:
     """A raw row and what its numbers are numbers of."""
 
     row: list[int]
-    ins: Instruction
-    other: Instruction | None
+    ins: MachineInstruction
+    other: MachineInstruction | None
     program: TranslatedKernel
     memory: BufferArena
     grid: tuple[int, int, int]

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from mlagen.binary import Instruction, KernelCode, Operand
+from mlagen.binary import KernelCode, MachineInstruction, Operand
 from mlagen.binary.allocated import unallocated
 from mlagen.binary.effects import Effects, RegisterAccess, effects, is_lds_dma
 from mlagen.binary.flow import read_flow
@@ -49,7 +49,7 @@ class TranslatedKernel:
     """A kernel as engine rows; row i is `instructions[i]`."""
 
     kernel: KernelCode
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[MachineInstruction, ...]
     rows: np.ndarray
 
     @cached_property
@@ -103,7 +103,7 @@ class Gap:
     """An instruction that `translate` refuses. `why` is "" where its opcode is not modelled, else
     names the form of a known opcode that is not. `fault`: no kernel may have it."""
 
-    instruction: Instruction
+    instruction: MachineInstruction
     why: str
     fault: bool = False
 
@@ -162,7 +162,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
 
 
 # Of an instruction: itself, so that the numbers of its parts stay its own, and its row.
-_Written = dict[tuple[str, str, int, int], tuple[Instruction, np.ndarray]]
+_Written = dict[tuple[str, str, int, int], tuple[MachineInstruction, np.ndarray]]
 _KEPT = 32768  # rows of 0.6 KB
 
 
@@ -184,7 +184,7 @@ def _names_accumulators(kernel: KernelCode) -> bool:
     return any(operand.kind == "a" for ins in kernel.instructions for _, operand in ins.operands)
 
 
-def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
+def _indexed_regions(instructions: tuple[MachineInstruction, ...]) -> list[int]:
     """Operands that are indexed (bits 0..3: src0, src1, src2, dst) at each instruction.
 
     The mode is followed along straight lines from s_set_gpr_idx_on to s_set_gpr_idx_off.
@@ -200,7 +200,7 @@ def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
     return regions
 
 
-def _note_indexing(ins: Instruction, region: int, out: np.ndarray) -> None:
+def _note_indexing(ins: MachineInstruction, region: int, out: np.ndarray) -> None:
     if not region:
         return
     plain = ins.encoding in ("VOP1", "VOP2", "VOP3") and out[y.P_CLASS] == y.X_VALU
@@ -223,7 +223,11 @@ def _covers(access: RegisterAccess, register: int) -> bool:
 
 
 def _note_effects(
-    kernel: KernelCode, ins: Instruction, effect: Effects, out: np.ndarray, exec_written: bool
+    kernel: KernelCode,
+    ins: MachineInstruction,
+    effect: Effects,
+    out: np.ndarray,
+    exec_written: bool,
 ) -> None:
     """Fill the columns that the register checks use, and bound the scalar numbers."""
     for access in (*effect.reads, *effect.writes):
@@ -253,7 +257,7 @@ def _note_effects(
     out[y.P_QUEUE] = _QUEUES[effect.counter] if effect.counter else -1
 
 
-def _translate_one(kernel: KernelCode, ins: Instruction, out: np.ndarray) -> None:
+def _translate_one(kernel: KernelCode, ins: MachineInstruction, out: np.ndarray) -> None:
     entry = OPCODES[ins.mnemonic]
     out[y.P_CLASS] = entry.kind
     out[y.P_OP] = entry.op
@@ -295,7 +299,7 @@ def _set_source(
         out[place + 1] = _constant64(operand, False) if wide else operand.bits
 
 
-def _sources(ins: Instruction) -> list[Operand | None]:
+def _sources(ins: MachineInstruction) -> list[Operand | None]:
     """Vector sources in order: src0 (or the DPP / SDWA source), src1, src2."""
     first = ins.operand("vsrc0") or ins.operand("src0")
     second = ins.operand("vsrc1") or ins.operand("src1")
@@ -304,7 +308,7 @@ def _sources(ins: Instruction) -> list[Operand | None]:
     return [first, second, ins.operand("src2") or ins.operand("simm32")]
 
 
-def _modifiers(ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _modifiers(ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     neg, absolute = ins.modifier("neg"), ins.modifier("abs")
     if ins.encoding.endswith("_DPP"):
         neg = ins.modifier("src0_neg") | ins.modifier("src1_neg") << 1
@@ -343,7 +347,7 @@ _OPSEL = {  # the one op_sel value that each of these knows, beside none
 }
 
 
-def _valu(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _valu(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     for which, operand in enumerate(_sources(ins)):
         _set_source(kernel, out, which, operand)
     destination = _required(ins, "vdst")
@@ -369,14 +373,14 @@ def _valu(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) 
         out[y.P_KIND + 4], out[y.P_KIND + 5] = y.S_SCALAR, VCC
 
 
-def _required(ins: Instruction, field: str) -> Operand:
+def _required(ins: MachineInstruction, field: str) -> Operand:
     operand = ins.operand(field)
     if operand is None:
         raise _Unmodelled(f"a missing {field}")
     return operand
 
 
-def _packed(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _packed(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     sources = _sources(ins)
     high = ins.modifier("opsel_hi") | ins.modifier("opsel_hi2") << 2
     low = ins.modifier("opsel")
@@ -391,7 +395,7 @@ def _packed(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray
     out[y.P_OMOD] = ins.modifier("clmp") << 2
 
 
-def _wide(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _wide(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.modifier("neg") or ins.modifier("abs") or ins.modifier("clmp") or ins.modifier("omod"):
         raise _Unmodelled("a modifier")
     if ins.modifier("opsel") > int(entry.op == o.WIDE_CVT_SCALED):
@@ -411,7 +415,7 @@ def _wide(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) 
 _SDWA_SIGNS = ("src0_neg", "src0_abs", "src1_neg", "src1_abs", "clmp", "omod")
 
 
-def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _sub_dword(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     """SDWA on 32-bit results and compares, and on the source of packed fp8 conversions."""
     source = ins.operand("vsrc0")
     select = ins.modifier("src0_sel")
@@ -437,7 +441,7 @@ def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndar
     out[y.P_AUX] = int(ins.mnemonic.endswith("bf8")) | (2 if select == 5 else 0)
 
 
-def _compare(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _compare(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     wide = ins.mnemonic.endswith("64")
     for which, operand in enumerate(_sources(ins)[:2]):
         _set_source(kernel, out, which, operand, wide)
@@ -451,7 +455,7 @@ def _compare(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarra
     out[y.P_FLAGS] = int(ins.mnemonic.startswith("v_cmpx"))
 
 
-def _carry(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _carry(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.modifier("clmp") or ins.encoding.endswith("_DPP"):
         raise _Unmodelled("a modifier")
     for which, operand in enumerate(_sources(ins)[:2]):
@@ -462,7 +466,7 @@ def _carry(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray)
     out[y.P_AUX] = carry.index if carry is not None else VCC
 
 
-def _lane(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _lane(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.encoding.endswith("_DPP"):
         raise _Unmodelled("DPP")
     for which, operand in enumerate(_sources(ins)[:2]):
@@ -475,7 +479,7 @@ def _lane(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) 
         raise _Unmodelled("a lane read of something that is no vector register")
 
 
-def _matrix(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _matrix(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     a, b, c = (_required(ins, field) for field in ("src0", "src1", "src2"))
     d = _required(ins, "vdst")
     kinds = entry.kinds
@@ -507,7 +511,7 @@ def _matrix(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray
     out[y.P_ALL_LANES] = 1
 
 
-def _scalar(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _scalar(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     destination = ins.operand("sdst")
     first, second = ins.operand("ssrc0"), ins.operand("ssrc1")
     immediate = ins.modifier("simm16")
@@ -538,14 +542,16 @@ def _scalar(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray
         out[y.P_DST] = destination.index
 
 
-def _wait(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _wait(kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray) -> None:
     vm, _, lgkm = waitcnt_fields(ins.modifier("simm16"))
     # A field at its maximum asks for nothing: issue stalls before the counter passes it.
     out[y.P_AUX] = vm if vm < GFX950.vmcnt_max else 1 << 30
     out[y.P_AUX + 1] = lgkm if lgkm < GFX950.lgkmcnt_max else 1 << 30
 
 
-def _scalar_memory(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _scalar_memory(
+    kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray
+) -> None:
     destination = _required(ins, "sdata")
     if destination.index + entry.dwords > 108:
         raise _Unmodelled("a scalar load to special registers")
@@ -562,7 +568,9 @@ def _scalar_memory(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.
     out[y.P_AUX + 3] = y.VECTOR_ROWS + destination.index
 
 
-def _data_share(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _data_share(
+    kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray
+) -> None:
     if ins.modifier("gds"):
         raise _Unmodelled("GDS")
     first, second = ins.modifier("offset0"), ins.modifier("offset1")
@@ -579,7 +587,9 @@ def _data_share(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.nda
         out[y.P_AUX + 3] = _physical(kernel, destination)
 
 
-def _vector_memory(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
+def _vector_memory(
+    kernel: KernelCode, ins: MachineInstruction, entry: Opcode, out: np.ndarray
+) -> None:
     buffer = ins.encoding == "MUBUF"
     dma = is_lds_dma(ins)
     if buffer:
@@ -632,14 +642,18 @@ _TRANSLATORS = {
 }
 
 
-def executed_by_offset(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[int, int]:
+def executed_by_offset(
+    instructions: Sequence[MachineInstruction], counts: np.ndarray
+) -> dict[int, int]:
     """Executions of each program row that ran, by its instruction's byte offset."""
     return {
         ins.offset: count for ins, count in zip(instructions, counts.tolist(), strict=True) if count
     }
 
 
-def executed_by_mnemonic(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[str, int]:
+def executed_by_mnemonic(
+    instructions: Sequence[MachineInstruction], counts: np.ndarray
+) -> dict[str, int]:
     """Sum the executions of program rows by mnemonic."""
     result: dict[str, int] = {}
     for ins, count in zip(instructions, counts.tolist(), strict=True):

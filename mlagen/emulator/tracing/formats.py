@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from mlagen.binary import Instruction
+from mlagen.binary import MachineInstruction
 from mlagen.emulator.gfx950 import trace_layout as t
 
 _FORMATS = {
@@ -66,7 +66,7 @@ def values(form: int, bits: int) -> tuple[float, ...]:
     return tuple(float(value) for value in word.view(dtype))
 
 
-def float_operation(ins: Instruction) -> FloatOperation | None:
+def float_operation(ins: MachineInstruction) -> FloatOperation | None:
     """How a vector ALU instruction computes floats; None when its result is no float to it.
 
     Matrix instructions are not among them: see `matrix_formats`.
@@ -89,7 +89,7 @@ def float_operation(ins: Instruction) -> FloatOperation | None:
     return FloatOperation(form, (sources[0], sources[1], sources[2]), (parts,))
 
 
-def _packed(ins: Instruction, form: int) -> FloatOperation:
+def _packed(ins: MachineInstruction, form: int) -> FloatOperation:
     """Two results; op_sel and op_sel_hi choose the half (register or 16 bits) of each source."""
     high = ins.modifier("opsel_hi") | ins.modifier("opsel_hi2") << 2
     parts = []
@@ -106,7 +106,7 @@ def _packed(ins: Instruction, form: int) -> FloatOperation:
 _NO = (0, 0)
 
 
-def _conversion(ins: Instruction) -> FloatOperation | None:
+def _conversion(ins: MachineInstruction) -> FloatOperation | None:
     name = ins.mnemonic
     match = re.fullmatch(
         r"v_cvt_(?:scalef32_)?(pk_|pkrtz_|sr_)?(f32|bf16|f16|fp8|bf8)"
@@ -138,7 +138,7 @@ def _conversion(ins: Instruction) -> FloatOperation | None:
 
 
 def _widened(
-    ins: Instruction, result: int, kind: str, scale: tuple[int, int]
+    ins: MachineInstruction, result: int, kind: str, scale: tuple[int, int]
 ) -> tuple[ResultBits, ...]:
     """From 8-bit floats: one byte, or the two of a half, to one or two values."""
     select = ins.modifier("src0_sel") if ins.encoding.endswith("_SDWA") else 6
@@ -153,7 +153,7 @@ def _widened(
     return tuple(parts)
 
 
-def matrix_formats(ins: Instruction) -> tuple[int, int]:
+def matrix_formats(ins: MachineInstruction) -> tuple[int, int]:
     """Formats of A and B of a matrix instruction with f32 results."""
     match = re.fullmatch(r"v_mfma_f32_\d+x\d+x\d+_(\w+)", ins.mnemonic)
     kinds = match[1] if match else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes
 import numpy as np
 
-from mlagen.binary import Instruction
+from mlagen.binary import MachineInstruction
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import BufferArena
@@ -127,10 +127,12 @@ class Describer:
             return "input"
         return "constant" if maker.mnemonic in _CONSTANTS else "integer"
 
-    def _instruction(self, number: int) -> Instruction | None:
+    def _instruction(self, number: int) -> MachineInstruction | None:
         return self.program.instructions[number - 1] if number else None
 
-    def _source(self, raw: list[int], row: int, which: int, ins: Instruction) -> NonfiniteSource:
+    def _source(
+        self, raw: list[int], row: int, which: int, ins: MachineInstruction
+    ) -> NonfiniteSource:
         form = int(self.shadow.table[row, t.T_SOURCE + which])
         writer = self._instruction(raw[t.RS_WRITER])
         address = self._instruction(raw[t.RS_ADDRESS])
@@ -151,7 +153,7 @@ class Describer:
             provenance=self._provenance(raw, writer),
         )
 
-    def _provenance(self, raw: list[int], writer: Instruction | None) -> str:
+    def _provenance(self, raw: list[int], writer: MachineInstruction | None) -> str:
         mark = raw[t.RS_MARK]
         if raw[t.RS_KIND] == y.S_CONST:
             return "a constant"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.binary import Instruction, Operand
+from mlagen.binary import MachineInstruction, Operand
 from mlagen.binary.operand import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
@@ -73,7 +73,7 @@ def trace_program(program: TranslatedKernel) -> np.ndarray:
     return table
 
 
-def _note_widths(ins: Instruction, row: np.ndarray, out: np.ndarray) -> None:
+def _note_widths(ins: MachineInstruction, row: np.ndarray, out: np.ndarray) -> None:
     sources: list[Operand | None] = [
         ins.operand("vsrc0") or ins.operand("src0"),
         ins.operand("vsrc1") or ins.operand("src1"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
 from mlagen.audit.gfx950.findings import Finding, InstructionPair
 from mlagen.audit.gfx950.lds.early import any_too_few
-from mlagen.audit.gfx950.lds.exchanges import Exchange, Taken
+from mlagen.audit.gfx950.lds.exchanges import LaneExchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.lacking import weak_waits
 from mlagen.audit.gfx950.lds.order import Race, races
@@ -209,7 +209,7 @@ class _Told:
             needs="s_mov_b64 exec, -1 before it", message=message, guess=_WHOLE if loose else "",
         )  # fmt: skip
 
-    def _judge_exchange(self, exchange: Exchange, found: set[Taken], run: Run) -> None:
+    def _judge_exchange(self, exchange: LaneExchange, found: set[Taken], run: Run) -> None:
         """Lanes that take data from others which are off, or may be."""
         ins, key = exchange.ins, ("off-lane", exchange.ins.offset)
         known = self.findings.get(key)

@@ -9,15 +9,15 @@ import numpy as np
 from mlagen.audit.gfx950.lds.expressions import Node, Scalar, Vector
 from mlagen.binary.effects import effects
 from mlagen.binary.exchanges import LANES, by_address, fixed_sources, offset_of, takes_by_address
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class LaneExchange:
     """`register`: physical number of the vector that says which lane each lane takes from, -1
     where the instruction says it, in `sources`."""
 
-    ins: Instruction
+    ins: MachineInstruction
     register: int
     sources: tuple[int, ...]
 
@@ -31,18 +31,18 @@ class Taken:
     lanes: tuple[tuple[int, int], ...] | None
 
 
-def read_exchange(ins: Instruction, accum: int) -> Exchange | None:
+def read_exchange(ins: MachineInstruction, accum: int) -> LaneExchange | None:
     """None for an instruction that moves nothing between lanes."""
     sources = fixed_sources(ins)
     if sources is not None:
-        return Exchange(ins, -1, sources)
+        return LaneExchange(ins, -1, sources)
     if not takes_by_address(ins):
         return None
     address = next(a for a in effects(ins, accum).reads if a.role == "lds_address")
-    return Exchange(ins, address.base, ())
+    return LaneExchange(ins, address.base, ())
 
 
-def taken(exchange: Exchange, mask: tuple[Scalar, Scalar], address: Vector) -> Taken | None:
+def taken(exchange: LaneExchange, mask: tuple[Scalar, Scalar], address: Vector) -> Taken | None:
     """What it takes from lanes that are off under a mask that is not all ones; None: nothing.
     `address`: its register's value, 0 where it has none."""
     low, high = mask

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.wave import Wave
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.integers import MASK, RELATIONS, signed
 from mlagen.binary.operand import Operand
 
@@ -29,11 +29,11 @@ def reader(operand: Operand, accum: int) -> Read:
     return lambda w: bits
 
 
-def sources_of(ins: Instruction, accum: int = 0) -> list[Read]:
+def sources_of(ins: MachineInstruction, accum: int = 0) -> list[Read]:
     return [reader(operand, accum) for name, operand in ins.operands if "src" in name]
 
 
-def destination(ins: Instruction) -> Operand:
+def destination(ins: MachineInstruction) -> Operand:
     found = ins.operand("sdst") if ins.mnemonic.startswith("s_") else ins.operand("vdst")
     assert found is not None, ins
     return found
@@ -48,7 +48,7 @@ def pair(operand: Operand) -> Callable[[Wave], tuple[Scalar, Scalar]]:
     return lambda w: (low, high)
 
 
-def signed_short(ins: Instruction) -> int:
+def signed_short(ins: MachineInstruction) -> int:
     constant = ins.modifier("simm16")
     return constant - 0x10000 if constant & 0x8000 else constant
 

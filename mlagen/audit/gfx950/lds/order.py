@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mlagen.audit.gfx950.lds.wave import Operation, Wave
+from mlagen.audit.gfx950.lds.wave import LdsOperation, Wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Race:
     """Two operations that nothing orders. Of two waves, unless `same_wave`."""
 
     rule: str
-    earlier: Operation
-    later: Operation
+    earlier: LdsOperation
+    later: LdsOperation
     waves: tuple[int, int]
     mask: int
     newer: int
@@ -45,7 +45,7 @@ def races(waves: list[Wave]) -> Iterator[Race]:
 class _Live:
     """Operations of one wave that may happen in one epoch, and the bytes they read and write."""
 
-    operations: list[Operation]
+    operations: list[LdsOperation]
     reads: int = 0
     writes: int = 0
 
@@ -100,14 +100,14 @@ def _pairs(first: tuple[Wave, _Live], second: tuple[Wave, _Live], overlap: int) 
                     yield Race(_rule(a, b), a, b, numbers, mask, -1)
 
 
-def same_bytes(a: Operation, b: Operation) -> bool:
+def same_bytes(a: LdsOperation, b: LdsOperation) -> bool:
     """Whether two operations put the same bytes of memory, or the same values, wherever both write:
     in any order, or at once, LDS holds the same. That nobody writes the memory meanwhile is taken
     for granted."""
     return a.source is not None and b.source is not None and a.source.agrees(b.source)
 
 
-def _rule(earlier: Operation, later: Operation) -> str:
+def _rule(earlier: LdsOperation, later: LdsOperation) -> str:
     if not later.site.writes:
         return "lds-raw"
     return "lds-waw" if earlier.site.writes else "lds-war"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.audit.gfx950.budget import Budget
-from mlagen.audit.gfx950.lds.exchanges import Exchange, read_exchange, taken
+from mlagen.audit.gfx950.lds.exchanges import LaneExchange, read_exchange, taken
 from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
 from mlagen.audit.gfx950.lds.operands import Step, relate
@@ -18,12 +18,12 @@ from mlagen.audit.gfx950.lds.relevant import changes_exec, is_lds_memory, releva
 from mlagen.audit.gfx950.lds.sites import Site, read_site
 from mlagen.audit.gfx950.lds.sources import Source, Sources, Written
 from mlagen.audit.gfx950.lds.steps import compile_step
-from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
+from mlagen.audit.gfx950.lds.wave import LANES, LdsOperation, Wave, lanes_of
 from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import TRANSPOSING, effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.late_copies import late_copies
 from mlagen.binary.operand import EXEC, M0, SCC, VCC
 from mlagen.binary.text import waitcnt_fields
@@ -73,7 +73,7 @@ class LdsProgram:
         self.enlarged = False  # whether the path that is followed has arguments made large
         self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
         self.other: dict[int, str] = {}  # pc -> what else is not followed
-        self.exchanges: list[Exchange] = []  # between lanes, where some may be off
+        self.exchanges: list[LaneExchange] = []  # between lanes, where some may be off
         self.partial = changes_exec(self.flow, self.accum)
         wanted = relevant(self.flow, self.accum, sourced)
         sites = self._sites()
@@ -244,7 +244,7 @@ class LdsProgram:
             if footprint is None:
                 w.ds.issue(None)
                 return
-            operation = Operation(site, footprint, w.epoch, w.place)
+            operation = LdsOperation(site, footprint, w.epoch, w.place)
             if data is not None and footprint is not _EMPTY:
                 operation.source = data(w)
             w.issue(operation)
@@ -288,7 +288,7 @@ class LdsProgram:
             if footprint is None:
                 w.vm.issue(None)
                 return
-            operation = Operation(site, footprint, w.epoch, w.place)
+            operation = LdsOperation(site, footprint, w.epoch, w.place)
             if source is not None and footprint is not _EMPTY:
                 operation.source = source(w)
             w.issue(operation)
@@ -351,7 +351,7 @@ class LdsProgram:
             seen.end = max(seen.end, footprint.end)
         return footprint
 
-    def condition(self, w: Wave, ins: Instruction) -> Scalar:
+    def condition(self, w: Wave, ins: MachineInstruction) -> Scalar:
         """Whether a conditional branch is taken, as a value or an expression."""
         name = ins.mnemonic
         if "cdbg" in name:
@@ -371,12 +371,12 @@ class LdsProgram:
         return w.expressions.of("lg_u64", low, high, 0, 0)
 
     @staticmethod
-    def inverted(ins: Instruction) -> bool:
+    def inverted(ins: MachineInstruction) -> bool:
         """Whether the branch is taken when its expression is false."""
         return ins.mnemonic.endswith(("scc0", "vccz", "execz"))
 
 
-def _exchanged(exchange: Exchange) -> Step:
+def _exchanged(exchange: LaneExchange) -> Step:
     """Notes what lanes take from others that are off."""
     register = exchange.register
 
@@ -396,7 +396,7 @@ def _barrier(w: Wave) -> None:
     w.passed.append(len(w.path))
 
 
-def _wait(ins: Instruction) -> Step:
+def _wait(ins: MachineInstruction) -> Step:
     """s_waitcnt: the highest count of a field waits for nothing."""
     vm, _, lgkm = waitcnt_fields(ins.modifier("simm16"))
     some_vm = None if vm == GFX950.vmcnt_max else vm

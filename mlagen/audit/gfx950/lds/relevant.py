@@ -7,7 +7,7 @@ from functools import cache
 from mlagen.binary.effects import RegisterAccess, effects, is_lds_dma, is_matrix
 from mlagen.binary.exchanges import takes_by_address
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import EXEC, SCALARS
 
 _NO_BYTES = ("permute", "swizzle", "gws_", "nop")
@@ -19,13 +19,13 @@ def _bits(access: RegisterAccess) -> int:
     return ((1 << access.count) - 1) << first
 
 
-def is_lds_memory(ins: Instruction) -> bool:
+def is_lds_memory(ins: MachineInstruction) -> bool:
     """True for DS instructions that touch LDS bytes (permutes and the like do not)."""
     return ins.encoding == "DS" and not any(word in ins.mnemonic for word in _NO_BYTES)
 
 
 @cache
-def _use(ins: Instruction, accum: int, sourced: bool) -> tuple[int, int, int, bool, int]:
+def _use(ins: MachineInstruction, accum: int, sourced: bool) -> tuple[int, int, int, bool, int]:
     """(seeds, reads, writes, vector, lanes): register sets as bits. Seeds are needed in any case,
     `lanes`, from which lane data is taken, where lanes may be off."""
     found = effects(ins, accum)

@@ -17,7 +17,7 @@ from mlagen.audit.gfx950.lds.operands import (
     sources_of,
 )
 from mlagen.audit.gfx950.lds.wave import Wave
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, signed
 from mlagen.binary.operand import EXEC, SCC
 
@@ -54,7 +54,7 @@ def _condition_code(name: str, rule: str) -> Callable[[Wave, list[Any], Scalar],
     return code
 
 
-def scalar_step(ins: Instruction) -> Step:
+def scalar_step(ins: MachineInstruction) -> Step:
     integer = SCALAR[ins.mnemonic]
     name, target, function = ins.mnemonic, destination(ins).index, integer.function
     sources = sources_of(ins)
@@ -73,7 +73,7 @@ def scalar_step(ins: Instruction) -> Step:
     return step
 
 
-def short_step(ins: Instruction) -> Step:
+def short_step(ins: MachineInstruction) -> Step:
     name, target, function = ins.mnemonic, destination(ins).index, SHORT[ins.mnemonic]
     constant = signed_short(ins)
     same = {"s_addk_i32": "s_add_u32", "s_mulk_i32": "s_mul_i32"}.get(name)
@@ -92,7 +92,7 @@ def short_step(ins: Instruction) -> Step:
     return step
 
 
-def compare_step(ins: Instruction, accum: int) -> Step | None:
+def compare_step(ins: MachineInstruction, accum: int) -> Step | None:
     """s_cmp, s_cmpk and s_bitcmp."""
     name, _, rest = ins.mnemonic.removeprefix("s_").partition("_")
     relation, _, kind = rest.partition("_")
@@ -137,7 +137,7 @@ def compare_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def wide_step(ins: Instruction, accum: int) -> Step | None:
+def wide_step(ins: MachineInstruction, accum: int) -> Step | None:
     """s_mov_b64 and the bitwise operations on pairs, the saveexec forms included."""
     del accum
     name = ins.mnemonic.removeprefix("s_")
@@ -187,7 +187,7 @@ def _any(w: Wave, mask: list[Scalar]) -> Scalar:
     return w.expressions.of("lg_u64", *mask, 0, 0)
 
 
-def select_step(ins: Instruction, accum: int) -> Step | None:
+def select_step(ins: MachineInstruction, accum: int) -> Step | None:
     """s_cselect_b32 and _b64."""
     del accum
     target = destination(ins).index
@@ -207,7 +207,7 @@ def select_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def carry_step(ins: Instruction, accum: int) -> Step | None:
+def carry_step(ins: MachineInstruction, accum: int) -> Step | None:
     """s_addc_u32 and s_subb_u32."""
     del accum
     target, sources = destination(ins).index, sources_of(ins)
@@ -233,7 +233,7 @@ def _sum(w: Wave, op: str, a: Scalar, b: Scalar) -> Scalar:
     return w.expressions.of(op, a, b)
 
 
-def load_step(ins: Instruction) -> Step:
+def load_step(ins: MachineInstruction) -> Step:
     """Scalar loads: words of memory, the same for equal addresses."""
     target, base = ins.operand("sdata"), ins.operand("sbase")
     assert target is not None and base is not None, ins

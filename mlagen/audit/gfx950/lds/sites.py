@@ -7,7 +7,7 @@ from typing import Literal
 
 from mlagen.binary.banks import access_bytes, dma_bytes, immediate_offsets
 from mlagen.binary.effects import is_lds_dma
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 Kind = Literal["read", "write", "both", "dma"]
 _PAIR_STRIDE = 64  # elements, of the st64 forms
@@ -18,7 +18,7 @@ class Site:
     """One LDS instruction. `parts`: (immediate offset, bytes) of each run a lane touches.
     `register`: physical number of the address register, -1 for a load to LDS (M0)."""
 
-    ins: Instruction
+    ins: MachineInstruction
     kind: Kind
     parts: tuple[tuple[int, int], ...]
     register: int
@@ -36,7 +36,7 @@ class Site:
         return self.kind != "read"
 
 
-def read_site(ins: Instruction, accum: int) -> Site | None:
+def read_site(ins: MachineInstruction, accum: int) -> Site | None:
     """What an LDS instruction does; None for one whose access is not described here."""
     if is_lds_dma(ins):
         return Site(ins, "dma", ((ins.modifier("offset"), dma_bytes(ins)),), -1)
@@ -53,7 +53,7 @@ def read_site(ins: Instruction, accum: int) -> Site | None:
     return Site(ins, kind, parts, register)
 
 
-def _parts(ins: Instruction) -> tuple[tuple[int, int], ...] | None:
+def _parts(ins: MachineInstruction) -> tuple[tuple[int, int], ...] | None:
     name = ins.mnemonic
     if any(word in name for word in ("read2", "write2", "wrxchg2")):
         width = 8 if name.endswith("b64") else 4

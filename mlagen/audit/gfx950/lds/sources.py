@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Vector
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class Sources:
 
     def of(
         self,
-        ins: Instruction,
+        ins: MachineInstruction,
         scalars: tuple[Any, ...],
         lanes: tuple[Vector, ...],
         target: Lanes,

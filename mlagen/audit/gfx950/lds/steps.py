@@ -29,11 +29,11 @@ from mlagen.audit.gfx950.lds.vector_steps import (
 )
 from mlagen.audit.gfx950.lds.wave import Wave
 from mlagen.binary.effects import effects, is_matrix
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.integers import SCALAR, SHORT, VECTOR
 
 
-def compile_step(ins: Instruction, accum: int) -> Step:
+def compile_step(ins: MachineInstruction, accum: int) -> Step:
     """The function of one instruction that is no memory access of LDS, wait or branch."""
     name = ins.mnemonic
     if ins.encoding == "SMEM" and name.startswith(("s_load", "s_buffer_load")):
@@ -56,12 +56,12 @@ def compile_step(ins: Instruction, accum: int) -> Step:
     return _unknown(ins, accum)
 
 
-def _plain_encoding(ins: Instruction) -> bool:
+def _plain_encoding(ins: MachineInstruction) -> bool:
     changed = any(name in ("neg", "abs", "opsel", "omod", "clmp") for name, _ in ins.modifiers)
     return not changed and not ins.encoding.endswith(("_DPP", "_SDWA"))
 
 
-def _unknown(ins: Instruction, accum: int) -> Step:
+def _unknown(ins: MachineInstruction, accum: int) -> Step:
     """Whatever else it computes gets a name made of its sources: equal sources, equal results."""
     found = effects(ins, accum)
     reads = [(a.file, a.base + i) for a in found.reads if a.role != "exec" for i in range(a.count)]
@@ -88,7 +88,7 @@ def _unknown(ins: Instruction, accum: int) -> Step:
     return step
 
 
-_OTHERS: dict[str, Callable[[Instruction, int], Step | None]] = {
+_OTHERS: dict[str, Callable[[MachineInstruction, int], Step | None]] = {
     "s_cmp": compare_step,
     "s_bitcmp": compare_step,
     "s_cselect": select_step,

@@ -11,12 +11,12 @@ from mlagen.audit.gfx950.lds.expressions import Node, Scalar
 from mlagen.audit.gfx950.lds.masks import combined
 from mlagen.audit.gfx950.lds.operands import Step, destination, pair, sources_of
 from mlagen.audit.gfx950.lds.wave import LANES, Wave
-from mlagen.binary.instruction import Instruction
+from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.integers import MASK, RELATIONS, signed
 from mlagen.binary.operand import EXEC, VCC
 
 
-def vector_step(ins: Instruction, accum: int, function: Callable[..., Any]) -> Step:
+def vector_step(ins: MachineInstruction, accum: int, function: Callable[..., Any]) -> Step:
     name = ins.mnemonic
     target, sources = destination(ins), sources_of(ins, accum)
     register = target.index + (accum if target.kind == "a" else 0)
@@ -31,7 +31,7 @@ def vector_step(ins: Instruction, accum: int, function: Callable[..., Any]) -> S
     return step
 
 
-def first_lane_step(ins: Instruction, accum: int) -> Step | None:
+def first_lane_step(ins: MachineInstruction, accum: int) -> Step | None:
     target, source = destination(ins).index, sources_of(ins, accum)[0]
 
     def step(w: Wave) -> None:
@@ -57,7 +57,7 @@ def first_lane_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def read_lane_step(ins: Instruction, accum: int) -> Step | None:
+def read_lane_step(ins: MachineInstruction, accum: int) -> Step | None:
     target, (source, select) = destination(ins).index, sources_of(ins, accum)
 
     def step(w: Wave) -> None:
@@ -72,7 +72,7 @@ def read_lane_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def below_step(ins: Instruction, accum: int) -> Step | None:
+def below_step(ins: MachineInstruction, accum: int) -> Step | None:
     """v_mbcnt: set bits of a mask below the lane, in its lower or upper half."""
     target, (mask, add) = destination(ins), sources_of(ins, accum)
     shift = 32 if "_hi_" in ins.mnemonic else 0
@@ -90,7 +90,7 @@ def below_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def compare_lanes_step(ins: Instruction, accum: int) -> Step | None:
+def compare_lanes_step(ins: MachineInstruction, accum: int) -> Step | None:
     """v_cmp: a bit a lane into VCC or a pair of scalars, and EXEC for v_cmpx."""
     prefix, _, rest = ins.mnemonic.removeprefix("v_").partition("_")
     relation, _, kind = rest.partition("_")
@@ -133,7 +133,7 @@ def _bits(test: Callable[..., Any], kind: str, a: Any, b: Any) -> tuple[int, int
     return bits & MASK, bits >> 32
 
 
-def conditional_mask_step(ins: Instruction, accum: int) -> Step | None:
+def conditional_mask_step(ins: MachineInstruction, accum: int) -> Step | None:
     """v_cndmask_b32."""
     target, sources = destination(ins), sources_of(ins, accum)
     register = target.index + (accum if target.kind == "a" else 0)
@@ -154,7 +154,7 @@ def conditional_mask_step(ins: Instruction, accum: int) -> Step | None:
     return step
 
 
-def move_wide_step(ins: Instruction, accum: int) -> Step | None:
+def move_wide_step(ins: MachineInstruction, accum: int) -> Step | None:
     """v_mov_b64."""
     target = destination(ins)
     register = target.index + (accum if target.kind == "a" else 0)
@@ -178,7 +178,7 @@ def move_wide_step(ins: Instruction, accum: int) -> Step | None:
     return constant
 
 
-def exchange_step(ins: Instruction, accum: int) -> Step | None:
+def exchange_step(ins: MachineInstruction, accum: int) -> Step | None:
     """v_swap_b32, and the swaps of halves or rows: the upper 32 lanes of the destination against
     the lower 32 of the source, or odd rows of 16 lanes against even ones (CDNA4 ISA guide)."""
     target, source = destination(ins), ins.operand("vsrc0") or ins.operand("src0")

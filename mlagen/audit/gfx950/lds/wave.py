@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from mlagen.audit.gfx950.budget import Budget
-from mlagen.audit.gfx950.lds.exchanges import Exchange, Taken
+from mlagen.audit.gfx950.lds.exchanges import LaneExchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import Site
@@ -27,7 +27,7 @@ REPEATED = -1  # done when the same was, which an earlier operation stands for
 
 
 @dataclass(slots=True)
-class Operation:
+class LdsOperation:
     """One execution of an LDS instruction. It may happen in the barrier epochs `issued` to
     `done`: the one in which a wait of its own wave covered it. `place`: its number in the wave.
     `source`: where a load to LDS takes its bytes from, or what a write puts there, if that is
@@ -59,8 +59,8 @@ class Waited:
 class Clash:
     """Two operations of one wave that no wait orders."""
 
-    earlier: Operation
-    later: Operation
+    earlier: LdsOperation
+    later: LdsOperation
     newer: int
     """Operations after the earlier one on its counter: what the missing wait may leave."""
 
@@ -79,11 +79,11 @@ class InFlight:
         self.mask = 0
         self.issued = 0
         self._most = highest - 1
-        self._recent: deque[Operation | None] = deque()
-        self._old: dict[tuple[object, ...], Operation] = {}
+        self._recent: deque[LdsOperation | None] = deque()
+        self._old: dict[tuple[object, ...], LdsOperation] = {}
         self._met: dict[tuple[int, Footprint], int] = {}  # how many old ones it was held against
 
-    def issue(self, operation: Operation | None) -> None:
+    def issue(self, operation: LdsOperation | None) -> None:
         """Count an operation; None for what does not touch LDS."""
         self._recent.append(operation)
         if operation is not None:
@@ -97,7 +97,7 @@ class InFlight:
                 if self._old.setdefault(key, old) is not old:
                     old.done = REPEATED
 
-    def touching(self, newer: Operation, budget: Budget) -> Iterator[tuple[Operation, int]]:
+    def touching(self, newer: LdsOperation, budget: Budget) -> Iterator[tuple[LdsOperation, int]]:
         """Operations that touch bytes which a newer one, of the other counter, touches, and the
         weakest count that covers each. Old ones are told once."""
         mask = newer.footprint.mask
@@ -116,7 +116,7 @@ class InFlight:
 
     def wait(self, left: int, epoch: int) -> None:
         """All but the newest `left` are done."""
-        covered: list[Operation | None] = list(self._old.values())
+        covered: list[LdsOperation | None] = list(self._old.values())
         while len(self._recent) > left:
             covered.append(self._recent.popleft())
         self._old.clear()
@@ -162,12 +162,12 @@ class Wave:
     epoch: int = 0
     touched: int = 0
     place: int = 0
-    history: list[Operation] = field(default_factory=list)
+    history: list[LdsOperation] = field(default_factory=list)
     clashes: dict[tuple[int, int], Clash] = field(default_factory=dict)
     path: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     masked: dict[Site, set[tuple[Scalar, Scalar]]] = field(default_factory=dict)
-    taken: dict[Exchange, set[Taken]] = field(default_factory=dict)
+    taken: dict[LaneExchange, set[Taken]] = field(default_factory=dict)
     waits: list[Waited] = field(default_factory=list)
     vm: InFlight = field(default_factory=lambda: InFlight(GFX950.vmcnt_max))
     ds: InFlight = field(default_factory=lambda: InFlight(GFX950.lgkmcnt_max))
@@ -202,7 +202,7 @@ class Wave:
         else:
             self.v[register] = np.where(lanes_of(low, high), value, old)
 
-    def issue(self, operation: Operation) -> None:
+    def issue(self, operation: LdsOperation) -> None:
         """Count a load to LDS, or a DS access, and look for operations of this wave that it may
         overtake: those of the other counter. On one counter they execute in order."""
         loads = operation.site.kind == "dma"
