@@ -19,13 +19,9 @@ One slot of K and one of V are neither read nor fetched into. So a slot is fetch
 its last read, and reads need not end with their cluster: each product waits for its own operand.
 
 The waits, the prologue and the drain are derived from these four rows; `mlagen inspect` shows them.
-A cluster may spell the wait before its barrier instead, `cluster("B", wait=Wait(vm=8))`: the proof
-refuses one that is too weak. Tile 0 is the first that some row of the workgroup sees, tile N - 1
-the last. Page numbers are scalar loads a cluster ahead of the copy that they are for.
 """
 
-import math
-
+from mlagen.attention.prefill.gfx950.tile_knobs import with_tile_knobs
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.gfx950.moves import key_reads, value_reads
@@ -41,14 +37,7 @@ def mha_prefill_v2(k, s):
         streamed_prefill(k, s, KV_BLOCKS[k.dtype], lambda k, s: streamed_form(k))
         return
 
-    k = k.with_tiles(
-        kv_block=s.choice("kv_block", *KV_BLOCKS[k.dtype], comment="keys a tile"),
-        num_warps=s.choice("num_warps", 8, comment="waves: two halves, one cluster apart"),
-        q_block_size=s.choice("q_block_size", 32, comment="query rows a wave: an MFMA's columns"),
-        rescale_threshold=s.number("rescale_threshold", 8.0, 4.0, 0.0, least=0.0, most=math.inf,
-                                   comment="log2 units that a row maximum may grow unheeded"),
-        fp8_mma_k_128=s.choice("fp8_mma_k_128", False, comment="P could not stay in registers"),
-    )  # fmt: skip
+    k = with_tile_knobs(k, s, KV_BLOCKS[k.dtype])
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")
     k_slots = s.choice("k_slots", 4, 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
     v_slots = s.choice("v_slots", 4, 2, 3, 8, comment="V tiles in LDS")

@@ -15,15 +15,10 @@ With 16 rows a wave and a cache of bf16 the table is that of `tables/latent_seri
 |         | PV(i)  |                              | the rest of V(i)                           |
 
 LDS has 147456 of 163840 bytes: four tiles of 32 keys x 1152 bytes, the DMA three ahead. Of 256
-vector registers a lane O has 128, Q 72, K and V 24 in turn, S 8. Pages may have any size: every
-lane looks up the page of its own row, two tiles before it is used.
+vector registers a lane O has 128, Q 72, K and V 24 in turn, S 8.
 
 `VARIANTS` has the forms. With 32 rows, or products of e4m3, the table is that of
-`tables/latent_overlapped.py`, in which the softmax of a tile stands under the products of the next
-one. Rows of e4m3 whose products are bf16 are converted on the way from LDS, serially.
-
-With `persistent` a workgroup takes one item after another: those that the plan gives it, or with
-`arguments=aiter` those of AITER's host code, all of whose query rows it computes.
+`tables/latent_overlapped.py`, in which the softmax of a tile stands under the products of the next.
 """
 
 from functools import partial

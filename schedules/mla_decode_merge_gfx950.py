@@ -6,9 +6,8 @@ A workgroup has sixteen waves; a wave has half a row of the output, 256 columns,
 |---------|------------------------------------------|-----------------------|
 | merge   | M = max(M, LSE(i)); rescale, add to L, O | O, LSE of i + ahead   |
 
-Parts are added in their order, with a running maximum, so the bits do not depend on the run. A plan
-gives up to sixteen lines to a workgroup, fewer where a sequence has many parts: the other waves
-store nothing then. It needs no LDS, as no lane needs what another one read. The waits are derived.
+Parts are added in their order, so the bits do not depend on the run. It needs no LDS, as no lane
+needs what another one read.
 """
 
 from mlagen.attention.latent.block_sizes import MERGE_WARPS

@@ -54,22 +54,16 @@ def ptxas_13_0(k, ctas, several):
     return Budget(*((176, 104) if looks_up else (192, 96)), 16 if several else 32)
 
 
+def form(name, use, storage, order, serves):
+    return Variant(name, use, table=lambda k, s: tensor_memory(k, s, Paged, storage, ptxas_13_0),
+                   facts=facts(order), serves=serves)  # fmt: skip
+
+
 VARIANTS = (
-    Variant(
-        "bf16", "bf16 rows, by TMA",
-        table=lambda k, s: tensor_memory(k, s, Paged, Boxes, ptxas_13_0),
-        facts=facts(SELDOM_MOVED), serves=lambda k: k.cache_dtype == "bf16",
-    ),
-    Variant(
-        "qkv_fp8", "products of e4m3, rows by TMA",
-        table=lambda k, s: tensor_memory(k, s, Paged, Boxes, ptxas_13_0),
-        facts=facts(OF_E4M3), serves=lambda k: k.compute == "fp8",
-    ),
-    Variant(
-        "kv_fp8", "e4m3 and rope-aware rows, which feeders convert to bf16",
-        table=lambda k, s: tensor_memory(k, s, Paged, Dequantized, ptxas_13_0),
-        facts=facts(SELDOM_MOVED), serves=lambda k: k.dequantized,
-    ),
+    form("bf16", "bf16 rows, by TMA", Boxes, SELDOM_MOVED, lambda k: k.cache_dtype == "bf16"),
+    form("qkv_fp8", "products of e4m3, rows by TMA", Boxes, OF_E4M3, lambda k: k.compute == "fp8"),
+    form("kv_fp8", "e4m3 and rope-aware rows, which feeders convert to bf16", Dequantized,
+         SELDOM_MOVED, lambda k: k.dequantized),
 )  # fmt: skip
 
 

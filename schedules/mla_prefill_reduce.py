@@ -1,22 +1,14 @@
 """Merges the partial results of split MLA prefill work on gfx950.
 
-A line is 128 columns of one row and head: 512 bytes of partial O. In prefill that is all of a head,
-with one LSE; in MLA decode a head is four lines. All heads of a row merge alike and follow each
-other, so the lines of a group are one run of memory in every partial; a wave merges 8 of them,
-whatever heads they are, and keeps running maximum, row sum and O of each in registers.
+A line is 128 columns of one row and head: 512 bytes of partial O. The lines of a group are one run
+of memory in every partial; a wave merges 8 of them, whatever heads they are.
 
 | cluster | vector                                    | memory                                     |
 |---------|-------------------------------------------|--------------------------------------------|
 | merge   | M = max(M, LSE(i)); rescale, add to L, O  | row of i + ahead + 1; O, LSE of i + ahead  |
 
-The merge is bound by bandwidth: a wave reads 4128 bytes of a partial and spends 76 vector
-instructions on them. So half a wave reads a whole line, 16 bytes a lane, in whole cache lines; the
-loads of `ahead` partials are in flight while one is merged, and waves of few registers leave room
-for many more waves on a CU. It needs no LDS, as no lane needs what another one read. A workgroup is
-one wave by default, whose barrier costs nothing.
-
-Each group has its number of partials at run time. A group without partials is left alone.
-The waits are derived; `cluster("merge", wait=Wait(vm=8))` would place the last one by hand.
+The merge is bound by bandwidth: half a wave reads a whole line, 16 bytes a lane, and waves of few
+registers leave room for many on a CU. It needs no LDS, as no lane needs what another one read.
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles

@@ -15,10 +15,8 @@ transposed. Each wave has Q and O of its rows in registers and goes through all 
 
 The slot that a copy fills is that of the tile before this one, so one barrier a tile is enough.
 Loads return in order: rows are looked up some tiles before they are copied, so that waiting for
-them does not wait for the tiles that are on their way. The waits are derived.
-
-The copy stands under QK where a wave has a SIMD to itself, and where rows pass through registers,
-from which it stores them as bf16: those of the next tile but one are loaded after it.
+them does not wait for the tiles that are on their way. The copy stands under QK where a wave has a
+SIMD to itself, and where rows pass through registers.
 """
 
 from mlagen.attention.latent.gfx950.loop import LatentLoop
@@ -36,20 +34,14 @@ def latent_serial(k, s, parts):
     band = s.choice("band", *parts.bands, comment="reads of K, or of V, in registers")
     mla, ahead = LatentLoop(k, s, parts), slots - 1
     rows, storage, products = mla.rows, mla.storage, mla.products
-    softmax, output, tile, scales = (
-        mla.softmax,
-        mla.output,
-        storage.tile,
-        storage.scales or UNSCALED,
-    )
+    softmax, output, tile = mla.softmax, mla.output, storage.tile
+    scales = storage.scales or UNSCALED
 
     # LDS: a span of the columns of all keys after another, whose layout spreads their keys over all
     # banks, for reads by rows and transposed ones.
     reads = Reads([tile.key_fragments()] * tile.spans, tile.key_read, "keys x columns")
-    layout = [tile.layout] * tile.spans
-    KV = s.lds.ring(
-        "KV", slots=slots, waves=WAVES, layout=layout, reads=reads, extra=storage.scale_bytes
-    )
+    KV = s.lds.ring("KV", slots=slots, waves=WAVES, layout=[tile.layout] * tile.spans, reads=reads,
+                    extra=storage.scale_bytes)  # fmt: skip
 
     # Vector registers, 256 a lane: 4 temporaries, these, 15 or more of row state and addresses.
     # With 32 rows a wave has accumulation registers besides: Q, the last columns of O.

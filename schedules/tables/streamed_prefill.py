@@ -13,63 +13,32 @@ half has a stream of its own: the lower fetches K, the upper V.
 |         |         | rescale O, exp2, sum, P(i)| where paged; DMA: V, where it has two slots     |
 
 Two barriers a tile: between both products, and inside the softmax, no wave waits for another. With
-two slots V's DMA follows the last read of V(i-1), A, in B; with more it is a tile later, in A. The
-waits before the barriers and inside the products, the prologue and the drain are derived;
-`mlagen inspect` shows them. `dma_wait` places B's by hand, earlier than needed.
+two slots V's DMA follows the last read of V(i-1), A, in B; with more it is a tile later, in A. All
+waits are derived, unless `dma_wait` places B's by hand, earlier than needed.
 """
-
-import math
 
 from mlagen.attention.prefill.gfx950.attention import SoftmaxForm
 from mlagen.attention.prefill.gfx950.streamed import StreamedAttention, begin
 from mlagen.attention.prefill.gfx950.streamed_reads import (
     key_reads,
     key_slots,
+    value_layout,
     value_layouts,
     value_reads,
     value_slots,
 )
+from mlagen.attention.prefill.gfx950.tile_knobs import with_tile_knobs
 from mlagen.attention.prefill.problem import PrefillProblem
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
-from mlagen.targets.gfx950.dsl import (
-    Padded,
-    Subtiled,
-    Wait,
-    Xor,
-    cluster,
-    interleave,
-    only,
-    read,
-    roles,
-)
-
-
-def value_layout(name, keys, row):
-    """V in LDS: the rows of a transposing read lie on different banks, in blocks that are 1040
-    bytes apart, or in sub-blocks of 16 keys whose halves change places with every eighth key."""
-    if name == "padded":
-        return Padded(keys, row, spread=8, stride=1040)
-    if name == "swizzled":
-        return Subtiled(keys, row, 16, 64, Xor((9,), (5,)))
-    return Subtiled(keys, row, 8, 64)
+from mlagen.targets.gfx950.dsl import Subtiled, Wait, Xor, cluster, interleave, only, read, roles
 
 
 @schedule(problem=PrefillProblem, target="gfx950")
 def streamed_prefill(k, s, kv_blocks, form_of):
     """`kv_blocks`: keys that a tile may have. `form_of(k, s)`: what the family says of its problem
     and tiles, a `StreamedForm`."""
-    k = k.with_tiles(
-        kv_block=s.choice("kv_block", *kv_blocks, comment="keys a tile"),
-        num_warps=s.choice("num_warps", 8, comment="waves: two halves, half a tile apart"),
-        q_block_size=s.choice("q_block_size", 32, comment="query rows a wave: an MFMA's columns"),
-        rescale_threshold=s.number("rescale_threshold", 8.0, 4.0, 0.0, least=0.0,
-                                   most=math.inf if k.dtype == "bf16" else 8.8,  # e4m3 ends at 448
-                                   comment="log2 units that a row maximum may grow unheeded"),
-        fp8_mma_k_128=s.choice("fp8_mma_k_128", False, comment="P could not stay in registers"),
-    )  # fmt: skip
-    k_slots = s.choice(
-        "k_slots", *key_slots(k), comment="K tiles in LDS: how far its DMA runs ahead"
-    )
+    k = with_tile_knobs(k, s, kv_blocks)
+    k_slots = s.choice("k_slots", *key_slots(k), comment="K tiles in LDS: how far DMA is ahead")
     v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")

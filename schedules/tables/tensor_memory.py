@@ -8,20 +8,13 @@
 | places of tile i+1        | O += P(i-1) V(i-1)        | O *= alpha in TMEM; P(i) to SMEM |
 |                           | give P and V of i-1 back  | of listed rows: list of tile i+1 |
 
-V are the first 512 columns of K, in a block the same bytes. Of a pair each block has half of a
-tile's keys as K, and half of each 256 columns of all keys as V; one thread of the leader multiplies
-for both. While the softmax of a tile is computed, the next one's scores are multiplied, and the one
-after it is on its way. Before the first tile math copies most of Q to TMEM, so that products need
-not read it from SMEM again for every tile. No wait is placed by hand.
+Of a pair each block has half of a tile's keys as K, and half of each 256 columns of all keys as V;
+one thread of the leader multiplies for both. Before the first tile math copies most of Q to TMEM.
 
 `storage` says how rows come. `Boxes`: one warp feeds by TMA. `Gathered`: a warpgroup feeds by
 cp.async; of a pair rows land in the own block, in `raw` pipelines in the same place, and are handed
 on to the leader when those of the tile after have been asked for. `Dequantized`: feeders load a
 tile to registers before they store the one before it, of a pair one K and one V.
-
-With `s.persistent` a block takes one item after another, and each role goes on by itself: the
-feeder fetches the next item's first keys as slots become free, and its Q when the last scores are
-there, while the softmax still stores O.
 """
 
 from dataclasses import dataclass

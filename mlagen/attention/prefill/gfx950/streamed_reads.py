@@ -11,7 +11,7 @@ from mlagen.attention.prefill.gfx950.fragments import (
 from mlagen.attention.prefill.gfx950.page_plan import unit_of
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.targets.gfx950.dsl import Reads
+from mlagen.targets.gfx950.dsl import Padded, Reads, Subtiled, Xor
 from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK
 
 PADDED_BLOCKS = 8  # of 1024 bytes: a read takes 8 rows of fp8, each of another block
@@ -52,3 +52,13 @@ def value_reads(k: PrefillConfig, held: Operands) -> Reads:
     """V^T as operand A of O^T = V^T P, by transposing reads."""
     fragments = transposed_fragments(held.form, k.kv_block, held.depth)
     return Reads(fragments, VALUE_READ, f"keys x depth, read by {held.form.transposing}")
+
+
+def value_layout(name: str, keys: int, row: int) -> Padded | Subtiled:
+    """V in LDS: the rows of a transposing read lie on different banks, in blocks that are 1040
+    bytes apart, or in sub-blocks of 16 keys whose halves change places with every eighth key."""
+    if name == "padded":
+        return Padded(keys, row, spread=8, stride=1040)
+    if name == "swizzled":
+        return Subtiled(keys, row, 16, 64, Xor((9,), (5,)))
+    return Subtiled(keys, row, 8, 64)
