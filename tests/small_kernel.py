@@ -66,8 +66,8 @@ LOAD_LINE, USE_LINE = 13, 15  # of the load and of the first use of what it load
 
 
 def make(text: str = ADD_TEXT, *, config: Any = None, **changes: Any) -> Artifact:
-    """The artifact of the small kernel; `changes` replace manifest fields, `config` its problem and
-    its knobs."""
+    """The artifact of the small kernel; `changes` replace manifest fields, `config` its problem,
+    its knobs and its facts."""
     code = assemble(text, file_name="add.s", source_lines={}, schedule_file="schedules/add.py")
     fields: dict[str, Any] = {
         "kernel": "add",
@@ -102,6 +102,7 @@ def make(text: str = ADD_TEXT, *, config: Any = None, **changes: Any) -> Artifac
             "problem_type": type(problem).__name__,
             "problem": problem.to_fields(),
             "knobs": knobs,
+            "facts": {"items": "one", **knobs},
         }
     fields.update(changes)
     return Artifact(Manifest(**fields), code, text)

@@ -10,8 +10,8 @@ import pytest
 
 from mlagen.attention.latent.facts import Facts, facts_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
-from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.facts import facts_of as prefill_facts
+from mlagen.attention.prefill.problem import TILES
 from mlagen.dsl import Knobs, Variant
 from mlagen.dsl.variant import taken
 from mlagen.errors import BinaryError, ConfigError, ScheduleError
@@ -140,11 +140,17 @@ AITER = ("dtype=fp8_e4m3", "output_dtype=bf16", "page_size=1")
 )
 def test_operations_of_prefill_state_its_items(kernel, sets, knobs, items):
     made = build_from_text(kernel, BuildTexts([*sets], [*knobs]))
-    assert prefill_facts(made) == PrefillFacts(items)
-    older = replace(made, manifest=msgspec.structs.replace(made.manifest, facts={}))
-    if items != "one":  # it is launched as any other, which its arguments refuse
-        with pytest.raises(ConfigError, match="the grid needs the size 'workgroups'"):
+    facts = prefill_facts(made)
+    assert facts.items == items
+    assert {name: getattr(facts, name) for name in TILES} == {
+        name: made.manifest.knobs[name] for name in TILES
+    }
+    for missing in ("items", "kv_block"):
+        told = {name: fact for name, fact in made.manifest.facts.items() if name != missing}
+        older = replace(made, manifest=msgspec.structs.replace(made.manifest, facts=told))
+        with pytest.raises(BinaryError, match=f"how it computes: .*`{missing}`") as error:
             verify(older, lengths=(70,), num_keys=(90,))
+        assert error.value.hint == "build it again with this version of mlagen"
 
 
 @pytest.mark.parametrize(

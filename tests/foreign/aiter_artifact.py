@@ -48,6 +48,6 @@ def aiter_artifact(config: MlaConfigV2) -> Artifact:
         text_sha256=sha256(""),
         code_sha256=sha256(code),
         source=(),
-        facts=plain_facts(PrefillFacts("aiter")),
+        facts=plain_facts(PrefillFacts.of(config, "aiter")),
     )
     return Artifact(manifest, code, "")

@@ -14,6 +14,7 @@ FOLDERS = ("families", "attention", "family", "ops", "compat", "verify", "tune",
 TARGETS = {"gfx950", "sm_90a", "sm_100a"}
 # Collections of a manifest whose members have names; what holds their names is one as well.
 NAMED = {"args", "grid"}
+KNOBS = ("knobs", "manifest")  # a reader of these guesses, however it goes on
 # Where a target's name is compared, and not to tell what a kernel is.
 LISTED = {
     ("ops/gpu_kernel.py", "target in each"): "which operators serve a GPU",
@@ -23,6 +24,8 @@ LISTED = {
     ("tune/judge.py", "target not in MODELLED"): "the same",
     ("tune/judge.py", "info.target in MODELLED"): "the same",
     ("tune/measured.py", "name == target"): "which GPU a measurement is of",
+    ("tune/lookup.py", "artifact.manifest.knobs"): "users are told which knobs were taken",
+    ("tune/measured.py", "reference.manifest.knobs"): "what is built again, beside itself",
     ("verify/run.py", "manifest.target not in EMULATED"): "whether an emulator executes it",
 }
 
@@ -47,13 +50,8 @@ def sniffed(text: str) -> Iterator[str]:
             )
             if of_target or named:
                 yield ast.unparse(node).replace("'", '"')
-        elif isinstance(node, ast.Subscript) and _last(node.value) == "knobs":
-            if "manifest" in ast.unparse(node.value):
-                yield ast.unparse(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            read = ast.unparse(node.func)
-            if read.endswith("manifest.knobs.get"):
-                yield ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and (node.attr, _last(node.value)) == KNOBS:
+            yield ast.unparse(node)
 
 
 def _over_named(node: ast.AST) -> bool:
@@ -105,6 +103,7 @@ def test_the_list_has_no_more_than_there_is() -> None:
         'few = "sm_90a" != where',
         'artifact.manifest.knobs["persistent"]',
         'self.manifest.knobs.get("swap_ab", 0)',
+        "config = of(manifest.problem, manifest.knobs)",
     ],
 )
 def test_a_guess_is_found(text: str) -> None:
@@ -118,7 +117,7 @@ def test_a_guess_is_found(text: str) -> None:
         "{a.name: sizes[a.name] for a in manifest.args if a.name in sizes}",
         "merges = MERGE_KERNELS[manifest.target]",
         'if facts.items == "several": pass',
-        "config = of(manifest.problem, manifest.knobs)",
+        "config = of(manifest.problem, facts_of(artifact))",
     ],
 )
 def test_what_only_binds_is_none(text: str) -> None:

@@ -15,7 +15,7 @@ from mlagen.launch import LaunchReport
 def artifact_of(make_artifact, config, *, persistent=True, aiter=False):
     """An artifact of the problem with the arguments of its form, and no code that runs."""
     taken = aiter_signature(config) if aiter else signature(config, persistent=persistent)
-    facts = PrefillFacts("aiter" if aiter else "several" if persistent else "one")
+    facts = PrefillFacts.of(config, "aiter" if aiter else "several" if persistent else "one")
     return make_artifact(
         kernel="mla",
         family="mla_prefill",

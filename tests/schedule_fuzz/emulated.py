@@ -10,6 +10,7 @@ import numpy as np
 from fuzzed import Call, Case
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import MlagenError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -43,7 +44,7 @@ def trials(case: Case, artifact: Artifact) -> list[Trial]:
 def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
     kind, problem = kind_of(artifact), artifact.manifest.problem
     if call.tiles is not None:
-        config = CONFIGS[artifact.manifest.problem_type].of(problem, artifact.manifest.knobs)
+        config = CONFIGS[artifact.manifest.problem_type].of(problem, facts_of(artifact))
         made: Any = kind
         inputs = make_inputs(
             config, made.kernel_type.inputs_type, tile_call(call.tiles, call.missing)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 from mlagen.artifact import Artifact
 from mlagen.attention.facts import Items, read_facts
+from mlagen.attention.prefill.problem import TILES
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillFacts:
     """`items`: the work items of a workgroup: one query tile of a head, or those that a plan, or
-    AITER's host code, gives it."""
+    AITER's host code, gives it. The others are the tiles, fields of `PrefillConfig`."""
 
-    items: Items = "one"
+    items: Items
+    q_block_size: int
+    kv_block: int
+    num_warps: int
+    rescale_threshold: float
+    fp8_mma_k_128: bool
+
+    @classmethod
+    def of(cls, config: Any, items: Items = "one") -> Self:
+        """Those of a kernel for this problem with its tiles."""
+        return cls(items, **{name: getattr(config, name) for name in TILES})
 
     @property
     def persistent(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.gpu import gpu_arguments
 from mlagen.attention.prefill.host import PrefillArguments, check_extents, host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
@@ -61,7 +62,7 @@ class PrefillKernel:
                 f"{manifest.kernel} solves a {manifest.problem_type}, not an {solved}"
             )
         self.artifact = artifact
-        self.config = self.config_type.of(manifest.problem, manifest.knobs)
+        self.config = self.config_type.of(manifest.problem, facts_of(artifact))
         self._given = launcher
         self.launcher: Launcher = launcher if launcher is not None else EmulatedLauncher()
 

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mlagen.artifact.manifest import Rounding
 from mlagen.attention.masks import Mask
@@ -21,6 +21,9 @@ from mlagen.errors import ConfigError
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.fields import Fields, check_types, listed
 from mlagen.targets.gfx950.limits import GFX950
+
+if TYPE_CHECKING:
+    from mlagen.attention.prefill.facts import PrefillFacts
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
@@ -178,6 +181,10 @@ class PrefillProblem(Fields):
         return head // self.group
 
 
+def _tiles(facts: PrefillFacts) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in TILES}
+
+
 @dataclass(frozen=True)
 class PrefillConfig(PrefillProblem):
     """Base of the prefill problems with the tiles of one kernel, whose fields follow theirs."""
@@ -192,13 +199,13 @@ class PrefillConfig(PrefillProblem):
     kernel: ClassVar[str]  # the schedule whose knobs these are
 
     @classmethod
-    def of(cls, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Self:
-        """The config of a kernel whose manifest has these fields and knobs."""
-        return cls.from_fields({**problem, **{name: knobs[name] for name in TILES}})
+    def of(cls, problem: Mapping[str, Any], facts: PrefillFacts) -> Self:
+        """The config of a kernel whose manifest has these fields and facts."""
+        return cls.from_fields({**problem, **_tiles(facts)})
 
-    def tiled(self, knobs: Mapping[str, Any]) -> Self:
-        """The same problem with the tiles of a kernel that has these knobs."""
-        return dataclasses.replace(self, **{name: knobs[name] for name in TILES})
+    def tiled(self, facts: PrefillFacts) -> Self:
+        """The same problem with the tiles of a kernel of these facts."""
+        return dataclasses.replace(self, **_tiles(facts))
 
     def parts(self) -> tuple[Any, dict[str, Any]]:
         """What is computed, and the knobs that the tiles are."""

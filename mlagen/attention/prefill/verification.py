@@ -100,7 +100,7 @@ class PrefillTrial(Trial):
     def planned(self, artifact: Artifact) -> Self:
         """With the artifact's tiles."""
         inputs: Any = self.inputs
-        config = inputs.config.tiled(artifact.manifest.knobs)
+        config = inputs.config.tiled(facts_of(artifact))
         return replace(self, inputs=replace(inputs, config=config))
 
     def thinned(self, artifact: Artifact) -> Self:
@@ -201,8 +201,7 @@ class PrefillKind(ProblemKind):
         self.data, self.trial_type = data, trial_type
 
     def fields(self, artifact: Artifact) -> Mapping[str, Any]:
-        manifest = artifact.manifest
-        return self.config_type.of(manifest.problem, manifest.knobs).to_fields()
+        return self.config_type.of(artifact.manifest.problem, facts_of(artifact)).to_fields()
 
     def has_planned_work(self, artifact: Artifact) -> bool:
         return facts_of(artifact).persistent

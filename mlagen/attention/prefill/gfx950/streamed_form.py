@@ -6,7 +6,7 @@ position (nope) and the rotary one (rope) of MLA. A family says its problem in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.fragments import MatrixFormat
@@ -47,7 +47,7 @@ class StreamedForm:
 
     operands: Operands
     signature: Signature
-    facts: PrefillFacts = field(default_factory=PrefillFacts)
+    facts: PrefillFacts
 
 
 def row_tensors(k: PrefillConfig) -> tuple[RowTensor, RowTensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.fragments import FORMATS
 from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
 from mlagen.attention.prefill.gfx950.streamed_form import (
@@ -47,4 +48,4 @@ def streamed_form(k: MhaConfigV2) -> StreamedForm:
     """The problem as streamed prefill takes it. ConfigError for a problem that no kernel is
     generated for."""
     refuse_unsupported(k)
-    return StreamedForm(operands(k), signature(k))
+    return StreamedForm(operands(k), signature(k), PrefillFacts.of(k))

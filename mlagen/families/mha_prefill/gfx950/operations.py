@@ -61,7 +61,7 @@ class Attention(PrefillAttention):
             for ring, tensor in zip((keys, values), self.tensors.key_rows, strict=True)
         ]
         self.pages = Pages(k, s, self.regs, paged) if k.page_size else None
-        s.signature, s.facts = signature(k), PrefillFacts()
+        s.signature, s.facts = signature(k), PrefillFacts.of(k)
         s.plain = self._plain_order(
             (
                 "arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mlagen.attention.facts import Items
 from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.gfx950.fragments import FORMATS
 from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
@@ -29,18 +30,16 @@ def streamed_form(k: MlaConfigV2, *, persistent: bool = False, aiter: bool = Fal
     if persistent:
         refuse_persistent(k)
     if not aiter:
-        facts, made = (
-            PrefillFacts("several" if persistent else "one"),
-            signature(k, persistent=persistent),
-        )
+        items: Items = "several" if persistent else "one"
+        made = signature(k, persistent=persistent)
     elif persistent:
-        facts, made = PrefillFacts("aiter"), aiter_signature(k)
+        items, made = "aiter", aiter_signature(k)
     else:
         raise ConfigError(
             "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
             hint="grid=persistent; or arguments=mlagen",
         )
-    return StreamedForm(operands(k), made, facts)
+    return StreamedForm(operands(k), made, PrefillFacts.of(k, items))
 
 
 def operands(k: MlaConfigV2) -> Operands:
