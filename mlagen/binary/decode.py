@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from mlagen.binary.global_sync import FORM as SYNC
+from mlagen.binary.global_sync import global_sync, is_global_sync
 from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.operand import Operand, words
 from mlagen.binary.typed_buffers import FORM as TYPED
@@ -85,12 +87,20 @@ def _decode_window(window: bytes) -> _Decoded:
     return decoded
 
 
+# What tinygrad's decoder does not know: its form, how it begins, its name, fields and widths.
+_LEFT_OUT = (
+    (TYPED, is_typed_buffer, typed_buffer),
+    (SYNC, is_global_sync, global_sync),
+)
+
+
 def _decoded(window: bytes) -> _Decoded:
-    if is_typed_buffer(int.from_bytes(window[:4], "little")):
-        if len(window) < 8:
-            raise BinaryError("the code ends inside an instruction")
-        name, fields, widths = typed_buffer(int.from_bytes(window[:8], "little"))
-        return _plain(name, TYPED, 8, fields, widths, set(widths))
+    for form, is_one, read in _LEFT_OUT:
+        if is_one(int.from_bytes(window[:4], "little")):
+            if len(window) < 8:
+                raise BinaryError("the code ends inside an instruction")
+            name, fields, widths = read(int.from_bytes(window[:8], "little"))
+            return _plain(name, form, 8, fields, widths, set(widths))
     try:
         from tinygrad.renderer.amd import decode_inst
     except ImportError:

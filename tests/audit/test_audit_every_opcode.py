@@ -6,13 +6,16 @@ against what the checkers make of the instruction between others.
 """
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 cdna = pytest.importorskip("tinygrad.runtime.autogen.amd.cdna.ins")
-pytest.importorskip("ziglang")
+ziglang = pytest.importorskip("ziglang")
 
 from gfx950_assembler import assemble  # noqa: E402
 from tinygrad.renderer.amd.dsl import FixedBitField  # noqa: E402
@@ -26,8 +29,8 @@ from mlagen.emulator.gfx950 import layout as y  # noqa: E402
 from mlagen.emulator.gfx950.translate import gaps, translate  # noqa: E402
 from mlagen.errors import UnsupportedError  # noqa: E402
 
-FORMS = ("SOPP", "SOPK", "SOP1", "SOP2", "SOPC", "SMEM", "DS", "MUBUF", "MTBUF", "GLOBAL", "FLAT",
-         "SCRATCH")  # fmt: skip
+FORMS = ("SOPP", "SOPK", "SOPK_LIT", "SOP1", "SOP2", "SOPC", "SMEM", "DS", "MUBUF", "MTBUF",
+         "GLOBAL", "FLAT", "SCRATCH")  # fmt: skip
 FRAME = """
   global_load_dword v4, v[8:9], off
   ds_read_b32 v5, v10
@@ -117,6 +120,52 @@ def test_typed_buffer_accesses_count_in_vmcnt_and_fill_what_they_say(name):
     assert not report.unchecked
     told = {p.resource for f in report.findings for p in f.places if f.rule == "missing-wait"}
     assert told == ({f"v{last}"} if "_load_" in name else set())
+    with pytest.raises(UnsupportedError, match=name):
+        translate(kernel)
+
+
+def names_of_llvm():
+    """All mnemonics of LLVM's AMDGPU assembler: its table, each name behind its length, as the
+    binary has it. Those of gfx950 are the ones that it does not call unsupported there."""
+    data = (Path(ziglang.__file__).parent / "zig").read_bytes()
+    at = re.search(rb"\x11buffer_atomic_add[\x01-\x40]", data).start()
+    names = []
+    while re.fullmatch(rb"[a-z0-9_]+", name := data[at + 1 : at + 1 + data[at]]):
+        names.append(name.decode())
+        at += 1 + len(name)
+    return names
+
+
+def supported(names, folder):
+    """The names of which the assembler says no more than that their operands are missing."""
+    text = folder / "names.s"
+    text.write_text("".join(f"{name}\n" for name in names))
+    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa"]
+    command += ["-mcpu=gfx950", "-ferror-limit=0", "-c", str(text), "-o", str(folder / "names.o")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    refused = re.findall(r"names\.s:(\d+):\d+: error: .*not supported on this GPU", done.stderr)
+    return [name for line, name in enumerate(names, 1) if str(line) not in set(refused)]
+
+
+def test_llvm_has_no_instruction_beyond_the_tables(tmp_path):
+    names = names_of_llvm()
+    assert len(names) > 2000
+    here = [name for name in supported(names, tmp_path) if not name.startswith("v_")]
+    assert len(here) > 500
+    known = {name for _, name, *_ in opcodes(*FORMS)} | set(TYPED) | set(SYNC)
+    assert [name for name in here if name not in known] == []
+
+
+SYNC = ["ds_gws_barrier", "ds_gws_init", "ds_gws_sema_br"]
+
+
+@pytest.mark.parametrize("text", ["ds_gws_barrier v6", "ds_gws_init v8", "ds_gws_sema_br v8"])
+def test_global_sync_that_the_decoder_leaves_out_is_named(text):
+    name = text.split()[0]
+    kernel = load_code_object(assemble(f"  {text} offset:3 gds\n  s_endpgm\n")).kernel()
+    first = kernel.instructions[0]
+    assert (first.mnemonic, first.operands[0][1].index) == (name, int(text[-1]))
+    assert any(name in line for line in audit_kernel(kernel).unchecked)
     with pytest.raises(UnsupportedError, match=name):
         translate(kernel)
 

@@ -473,3 +473,40 @@ def test_stores_that_never_land_are_told():
         if expected:
             (store,) = result.unlanded
             assert store.asm.startswith("buffer_store_dword v1") and store.count == 1
+
+
+# ---- wait states ------------------------------------------------------------------------------
+
+PACK = "  v_cvt_scalef32_pk_fp4_f32 v4, v8, v9, v10{}\n"
+BESIDE = " op_sel:[0,0,1,0]"
+PRODUCT = "  v_mfma_i32_16x16x32_i8 v[36:39], v[20:21], v[22:23], v[24:27]\n"
+VECTORS = "".join(f"  v_cvt_f32_i32 v{i}, v{i}\n" for i in range(40, 46))
+INPUTS = "".join(
+    f"  v_mov_b32 v{i}, 1.0\n" for i in (4, 8, 9, 10, 12, *range(20, 28), *range(36, 46))
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "severity"),
+    [
+        (PACK.format("") + PACK.format(BESIDE), LETTER),
+        (PACK.format("") + "  s_nop 0\n" + PACK.format(BESIDE), None),
+        (PACK.format("") + PACK.format(""), ERROR),  # the same byte
+        (PACK.format("") + PACK.format(BESIDE).replace("v8", "v4"), ERROR),
+        (PACK.format("") + "  v_mov_b32 v12, v4\n", ERROR),
+        (PRODUCT + VECTORS + "  v_cvt_f32_i32 v36, v36\n", LETTER),
+        (PRODUCT + VECTORS + "  v_mov_b32 v36, v9\n", ERROR),
+        (PRODUCT + "  s_nop 5\n  v_cvt_f32_i32 v36, v36\n", ERROR),
+        (PRODUCT + VECTORS + "  s_nop 1\n  v_cvt_f32_i32 v36, v36\n", None),
+    ],
+)  # fmt: skip
+def test_wait_states_that_shipped_kernels_do_without(code, severity):
+    """The audit and the emulator weigh them alike; conversions to fp4 the emulator refuses."""
+    body = INPUTS + "  s_nop 7\n" + code + "  s_nop 15\n  s_nop 7\n"
+    told = [f.severity for f in audited(body) if f.rule == "wait-states"]
+    assert told == ([severity] if severity else [])
+    if "fp4" in code:
+        return
+    _, result = execute(body, np.zeros(64, np.uint32), np.zeros(64, np.uint32))
+    seen = [f.severity for f in result.findings if f.kind == "wait-states"]
+    assert seen == told

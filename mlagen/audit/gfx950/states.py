@@ -14,7 +14,14 @@ from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import Classed, Step
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.hazards import REQUIRED, by_letter, forwarded, in_line, passes_of
+from mlagen.binary.hazards import (
+    REQUIRED,
+    by_letter,
+    forwarded,
+    in_line,
+    packs_beside,
+    passes_of,
+)
 from mlagen.binary.instruction import MachineInstruction
 
 Pair = tuple[str, str]
@@ -39,7 +46,8 @@ class TooClose:
     """`need` wait states must lie between `producer` and `consumer` (indices); `have` do on the
     worst path. `pair`: the classes that the rule speaks of. `held_back`: one of them waits for the
     matrix pipe for long enough, as matrix instructions between the two keep it busy. `between`: the
-    instructions between them, where they stand in one line."""
+    instructions between them, where they stand in one line. `beside`: they write two parts of one
+    register, as shipped kernels do (`packs_beside`)."""
 
     producer: int
     consumer: int
@@ -49,11 +57,13 @@ class TooClose:
     pair: Pair
     held_back: bool = False
     between: tuple[MachineInstruction, ...] = ()
+    beside: bool = False
 
     @property
     def by_letter(self) -> bool:
         """Nothing speaks for it but a table: shipped code runs so, or the pipe is busy."""
-        return self.held_back or by_letter(*self.pair, self.have, self.between)
+        held = self.held_back or self.beside
+        return held or by_letter(*self.pair, self.have, self.between)
 
     def worse_than(self, other: TooClose) -> bool:
         """Whether this says more of the same two instructions: an error, or more states."""
@@ -148,6 +158,12 @@ def _run(
     return state
 
 
+def _over(made: str, consumer: Step) -> int:
+    """The most wait states that results of a class ask for before an instruction overwrites
+    them."""
+    return max((REQUIRED.get((made, over), 0) for _, over in consumer.over), default=0)
+
+
 def _needing(classed: tuple[Classed, ...]) -> int:
     mask = 0
     for registers, kind in classed:
@@ -161,6 +177,7 @@ def _closest(
 ) -> TooClose | None:
     """The strictest broken rule between two instructions, None when none is broken."""
     worst: TooClose | None = None
+    beside = packs_beside(producer.ins, consumer.ins)
 
     def consider(mask: int, made: str, used: str) -> None:
         nonlocal worst
@@ -171,7 +188,7 @@ def _closest(
             first, second = producer.index, consumer.index
             between = in_line(step.ins for step in steps[first + 1 : second])
             close = TooClose(
-                first, second, mask, need, recent.passed, (made, used), held_back, between
+                first, second, mask, need, recent.passed, (made, used), held_back, between, beside
             )
             if worst is None or close.worse_than(worst):
                 worst = close
@@ -180,15 +197,17 @@ def _closest(
         made_mask &= recent.made
         if not made_mask:
             continue
+        waited = 0
         for used_mask, used in consumer.used:
             if made_mask & used_mask:
                 same = any(mask == used_mask for mask, _ in producer.made)
                 kind = forwarded(producer.ins, consumer.ins, used, same)
                 consider(made_mask & used_mask, made, kind)
+                waited |= used_mask * (REQUIRED.get((made, kind), 0) >= _over(made, consumer))
         for over_mask, over in consumer.over:
-            if made_mask & over_mask:
+            if made_mask & over_mask & ~waited:  # what it reads has come before it overwrites it
                 kind = forwarded(producer.ins, consumer.ins, over, False)
-                consider(made_mask & over_mask, made, kind)
+                consider(made_mask & over_mask & ~waited, made, kind)
     for held_mask, held in producer.held:
         for over_mask, over in consumer.over:
             if held_mask & recent.held & over_mask:
