@@ -113,11 +113,11 @@ def main() -> None:
     options = parser.parse_args()
 
     import mlagen
+    from mlagen.app.texts import assignments
     from mlagen.families.mla_decode.benchmark import DecodeBenchmark
     from mlagen.families.mla_decode.benchmark.lab import DecodeLab
     from mlagen.families.mla_decode.benchmark.work import DecodeWork
     from mlagen.family.peers import PeerAbsent
-    from mlagen.request import assignments
 
     peers = []
     for peer in DecodeBenchmark().chosen(PEERS):

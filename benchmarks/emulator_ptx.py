@@ -73,7 +73,7 @@ class Kept:
 
 def decode(keys: int) -> tuple[str, Any, Any]:
     """The kernel's text, its launch, and a function that gives the largest error of its output."""
-    from mlagen.request import build_artifact
+    from mlagen.app.build import build_artifact
     from mlagen.verify import kind_of
 
     artifact, kept = build_artifact("mla_decode_sm90", {"num_heads": 64}, {}), Kept()

@@ -60,6 +60,7 @@ def against(oracle: Any, output: Any) -> dict[str, Any]:
 
 def of_ours(form: str, heads: int, calls: list[Any]) -> dict[str, Any]:
     """Our kernel on both calls."""
+    from mlagen.app.build import build_artifact
     from mlagen.binary import load_code_object
     from mlagen.families.mla_decode.verification import (
         UNSPLIT,
@@ -67,7 +68,6 @@ def of_ours(form: str, heads: int, calls: list[Any]) -> dict[str, Any]:
         MlaDecodeTrial,
     )
     from mlagen.launch import EmulatedLauncher
-    from mlagen.request import build_artifact
 
     fields = {"num_heads": heads, "page_size": 1, **FORMATS[form]}
     artifact = build_artifact(KERNEL, fields, {})

@@ -88,12 +88,12 @@ def announced(entry: Any, executions: Any, ctas: int) -> int:
 
 def run(form: str, heads: int, ctas: int, keys: int) -> Counter[str]:
     """All blocks of one sequence."""
+    from mlagen.app.build import build_artifact
     from mlagen.families.mla_decode.kernel import decode_kernel
     from mlagen.families.mla_decode.made_up import mla_decode_inputs
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.launch import EmulatedLauncher
     from mlagen.ptx import read_ptx
-    from mlagen.request import build_artifact
 
     fields = {"num_heads": heads, **FORMS[form]}
     artifact = build_artifact(KERNEL, fields, {"ctas": ctas})
@@ -189,13 +189,13 @@ def several_items(heads: int, batch: int, keys: int) -> float:
 def by_role(heads: int, persistent: int, lengths: tuple[int, ...]) -> Counter[str]:
     """Executed warp instructions of one block, or pair, with these sequences; "" for what comes
     before roles begin."""
+    from mlagen.app.build import build_artifact
     from mlagen.families.mla_decode.kernel import decode_kernel
     from mlagen.families.mla_decode.made_up import mla_decode_inputs
     from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.families.mla_decode.unit import unit_of
     from mlagen.launch import EmulatedLauncher
     from mlagen.ptx import read_ptx
-    from mlagen.request import build_artifact
 
     artifact = build_artifact(KERNEL, {"num_heads": heads}, {"persistent": persistent})
     made = mla_decode_inputs(MlaDecodeConfig(heads), lengths=lengths, data="randn", seed=0)

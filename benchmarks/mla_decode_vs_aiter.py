@@ -79,11 +79,11 @@ def of_ours(form: str, heads: int, page: int) -> Side:
     does not do."""
     from cycle_model.decode import DecodeKernel, Part
 
-    from mlagen.cycle_jobs import job_of_artifact
+    from mlagen.app.build import build_artifact
+    from mlagen.app.cycle_jobs import job_of_artifact
     from mlagen.families.mla_decode.plan import plan_work
     from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
     from mlagen.families.mla_decode.unit import unit_of
-    from mlagen.request import build_artifact
 
     fields = {"num_heads": heads, "page_size": page, **FORMATS[form]}
     artifact = build_artifact(KERNEL, fields, {})

@@ -56,10 +56,10 @@ def ours(rows: str, heads: int, topk: int) -> Run:
     """What is built for the problem."""
     import flashmla_blackwell_decode as fd
 
+    from mlagen.app.build import build_artifact
     from mlagen.families.mla_sparse.kernel import sparse_kernel
     from mlagen.launch import EmulatedLauncher
     from mlagen.ptx import read_ptx
-    from mlagen.request import build_artifact
 
     fields = {"num_heads": heads, "rows": rows, "d_qk": fd.WIDTH[rows]}
     artifact = build_artifact("mla_sparse_decode_sm100", fields, {})

@@ -209,10 +209,10 @@ def ours(heads: int, topk: int) -> Run:
     import flashmla_blackwell as fb
     import flashmla_kernels as fm
 
+    from mlagen.app.build import build_artifact
     from mlagen.families.mla_sparse.kernel import sparse_kernel
     from mlagen.launch import EmulatedLauncher
     from mlagen.ptx import read_ptx
-    from mlagen.request import build_artifact
 
     artifact = build_artifact("mla_sparse_prefill_sm100", {"num_heads": heads}, {})
     kernel = sparse_kernel(artifact, EmulatedLauncher(sanitize=False))

@@ -34,9 +34,10 @@ class Contestant:
 
 def of_ours(kernel: str, config: Any, knobs: list[str]) -> Contestant:
     """A schedule of ours, built for the problem."""
+    from mlagen.app.build import build_artifact
+    from mlagen.app.texts import assignments
     from mlagen.launch import EmulatedLauncher
     from mlagen.ops import PrefillKernel, kernel_of
-    from mlagen.request import assignments, build_artifact
 
     artifact = build_artifact(kernel, config.to_fields(), assignments("--knob", knobs))
 

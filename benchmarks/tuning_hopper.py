@@ -75,8 +75,8 @@ def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> l
 def built(fields: dict[str, str], variants: list[Any]) -> dict[str, Any]:
     """Artifacts by what differs from the first, each built in a process of its own. What cannot be
     built is said and left out, but for the first, which raises."""
+    from mlagen.app.build import build_artifact
     from mlagen.errors import MlagenError
-    from mlagen.request import build_artifact
     from mlagen.tune.sandbox import Sandbox
     from mlagen.tune.space import differing
 
@@ -178,9 +178,9 @@ def beside(
     found: dict[str, Any], kernels: dict[str, Any], peers: list[Any], repeats: int
 ) -> dict[str, Any]:
     """Default, others, peers and, among them, the default again, on one set of tensors."""
+    from mlagen.app.build import callable_of
     from mlagen.bench.timing import interleaved
     from mlagen.families.mla_decode.benchmark import DecodeBenchmark
-    from mlagen.request import callable_of
 
     benchmark = DecodeBenchmark()
     work = benchmark.work(found["fields"], found["shape"], 0)

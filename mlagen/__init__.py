@@ -57,8 +57,8 @@ def build(
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
     import logging
 
+    from mlagen.app.build import build_artifact, callable_of, check_arguments
     from mlagen.errors import ConfigError
-    from mlagen.request import build_artifact, callable_of, check_arguments
     from mlagen.telling import telling
     from mlagen.tune.lookup import build_best
 

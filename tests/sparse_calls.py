@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.facts import order_of
 from mlagen.families.mla_sparse.exact import exact
 from mlagen.families.mla_sparse.expected import compare_outputs
@@ -13,7 +14,6 @@ from mlagen.families.mla_sparse.inputs import MlaSparsePrefillInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.rounded import rounded
 from mlagen.families.mla_sparse.verification import MlaSparseTrial, SplitInputs
-from mlagen.request import build_artifact
 from mlagen.targets.nvidia.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())

@@ -8,9 +8,9 @@ from typing import Any
 
 from cycle_model.ladder import Ladder
 
+from mlagen.app.build import build_artifact
+from mlagen.app.cycle_jobs import job_of_artifact
 from mlagen.codegen.schedules import load
-from mlagen.cycle_jobs import job_of_artifact
-from mlagen.request import build_artifact
 
 # Tokens of the two runs of a ladder. 3072 apart: whole iterations of any number of LDS slots.
 LENGTHS = (1024, 4096)

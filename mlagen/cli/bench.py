@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from mlagen.app.texts import BuildTexts
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
 from mlagen.cli.report import print_facts, print_json, print_table
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError, WrongResultError
-from mlagen.request import BuildTexts
 
 
 @click.command("bench")
@@ -57,12 +57,13 @@ def command(
     A kernel that its oracles do not pass is not timed (exit code 3), nor is a library that is
     wrong.
     """
+    from mlagen.app.build import callable_of
+    from mlagen.app.texts import parse_sizes
     from mlagen.bench import bench
     from mlagen.bench.plot import check_path, plot
     from mlagen.cli.subjects import artifact_of
     from mlagen.codegen.schedules import load
     from mlagen.family import family_of
-    from mlagen.request import callable_of, parse_sizes
 
     if repeats < 1:
         raise ConfigError(f"--repeats {repeats} is not at least 1")

@@ -6,13 +6,13 @@ import gc
 
 import click
 
+from mlagen.app.texts import BuildTexts
 from mlagen.cli.options import build_options, json_option
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option, forced
 from mlagen.cli.report import print_facts, print_json, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 from mlagen.errors import ConfigError
-from mlagen.request import BuildTexts
 
 
 @click.command("build")
@@ -38,9 +38,10 @@ def command(
     # A build leaves next to nothing in circles: to look for them takes a tenth of its time.
     gc.disable()
     click.get_current_context().call_on_close(gc.enable)
+    from mlagen.app.build import keep
+    from mlagen.app.summary import build_facts, build_summary
+    from mlagen.app.texts import assignments, parse_sizes
     from mlagen.cli.subjects import built
-    from mlagen.request import assignments, keep, parse_sizes
-    from mlagen.summary import build_facts, build_summary
 
     if tuned:
         from mlagen.tune.lookup import build_best

@@ -25,7 +25,7 @@ def command(names: tuple[str, ...], clean: bool, as_json: bool) -> None:
     killed builds left) or tuning (what mlagen tune found, which takes long to find again and is
     removed only when it is named).
     """
-    from mlagen.kept import kept, remove
+    from mlagen.app.kept import kept, remove
 
     if names and not clean:
         raise click.UsageError(f"{' '.join(names)}: names say what --clean removes")

@@ -18,7 +18,7 @@ def command(everything: bool, as_json: bool) -> int:
     Exits with 5 where no kernel can be built, or none of them can run: neither in the emulator nor
     on a GPU.
     """
-    from mlagen.doctor import examine
+    from mlagen.app.doctor import examine
 
     with progress_bar("looking for tools"):
         report = examine()

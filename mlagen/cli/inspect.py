@@ -49,7 +49,7 @@ def command(
     --templates are for schedules, as mlagen build takes them; --kernel and --html are for what is
     built.
     """
-    from mlagen.request import names_schedule
+    from mlagen.app.texts import names_schedule
 
     asked = {"--set": fields, "--knob": knobs, "--target": target, "--templates": templates}
     if names_schedule(subject):
@@ -82,7 +82,7 @@ def _schedule(
     everything: bool,
     as_json: bool,
 ) -> None:
-    from mlagen.request import BuildTexts, view_from_text
+    from mlagen.app.texts import BuildTexts, view_from_text
     from mlagen.schedule_view.tables import facts, tables
 
     with progress_bar(f"deriving {name}"):

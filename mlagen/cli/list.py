@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlagen.app.texts import assignments
 from mlagen.cli.options import json_option
 from mlagen.cli.report import (
     print_facts,
@@ -18,10 +19,9 @@ from mlagen.cli.report import (
 )
 from mlagen.cli.types import NAME
 from mlagen.errors import ConfigError
-from mlagen.request import assignments
 
 if TYPE_CHECKING:
-    from mlagen.catalogue import Field, KernelEntry
+    from mlagen.app.catalogue import Field, KernelEntry
 
 
 @click.command("list")
@@ -53,7 +53,7 @@ def command(
             raise ConfigError(f"--built lists all artifacts of the store, not {kernel}")
         _built(as_json)
         return
-    from mlagen.catalogue import describe, summaries
+    from mlagen.app.catalogue import describe, summaries
 
     if kernel is None:
         kernels = summaries()
@@ -115,7 +115,7 @@ def _print_fields(fields: Sequence[Field]) -> None:
 
 
 def _built(as_json: bool) -> None:
-    from mlagen.catalogue import stored
+    from mlagen.app.catalogue import stored
 
     store = stored()
     if as_json:

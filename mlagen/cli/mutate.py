@@ -13,8 +13,8 @@ from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:
+    from mlagen.app.texts import BuildTexts
     from mlagen.mutation import CampaignReport, SubjectSource
-    from mlagen.request import BuildTexts
 
 CLASSES = ("waits", "barriers", "nops", "swizzle", "arrivals", "fences", "registers", "phases",
            "descriptors", "copies", "values")  # fmt: skip

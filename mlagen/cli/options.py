@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from mlagen.app.texts import BuildTexts
 from mlagen.cli.types import NAME, SEED
-from mlagen.request import BuildTexts
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlagen.app.texts import BuildTexts
 from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options, problem_option
 from mlagen.cli.progress import progress_bar
@@ -17,7 +18,6 @@ from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE
 from mlagen.disk import exists
 from mlagen.errors import ConfigError
-from mlagen.request import BuildTexts
 
 if TYPE_CHECKING:
     from mlagen.timing import Job, Machine
@@ -190,7 +190,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
 
 def machine_of(constants: Sequence[str]) -> Machine:
     """The cycle model's machine, some constants changed. ConfigError: no number, or no constant."""
-    from mlagen.request import assignments
+    from mlagen.app.texts import assignments
     from mlagen.timing import machine
 
     values = {}
@@ -209,9 +209,9 @@ def _job(
     kernel: str | None,
     call: _Call,
 ) -> Job:
+    from mlagen.app.cycle_jobs import job_of_artifact, job_of_launch, sizes_of
     from mlagen.cli.emulate import parse_workgroup
     from mlagen.cli.subjects import artifact_of
-    from mlagen.cycle_jobs import job_of_artifact, job_of_launch, sizes_of
 
     groups = [parse_workgroup(text) for text in call.workgroups]
     outside, most_memory, most_instructions = call.limits

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlagen.app.texts import BuildTexts
 from mlagen.cli.progress import progress_bar
-from mlagen.request import BuildTexts
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
 
 
 def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
-    """`mlagen.request.artifact_of`: a finished artifact, or one that is built now."""
-    from mlagen import request
+    """`mlagen.app.texts.artifact_of`: a finished artifact, or one that is built now."""
+    from mlagen.app import texts as app
 
     with progress_bar(f"building {kernel}"):
-        return request.artifact_of(kernel, texts)
+        return app.artifact_of(kernel, texts)
 
 
 def built(kernel: str, texts: BuildTexts) -> Artifact:
-    """`mlagen.request.build_from_text`."""
-    from mlagen import request
+    """`mlagen.app.texts.build_from_text`."""
+    from mlagen.app import texts as app
 
     with progress_bar(f"building {kernel}"):
-        return request.build_from_text(kernel, texts)
+        return app.build_from_text(kernel, texts)

@@ -99,7 +99,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Search among a kernel's knobs. It may be stopped at any time and goes on where it was."""
-    from mlagen.request import assignments
+    from mlagen.app.texts import assignments
     from mlagen.tune import TuneRequest, open_store, tune
     from mlagen.tune.text import TRIAL_COLUMNS, facts, trial_rows
 

@@ -16,7 +16,7 @@ from mlagen.errors import ConfigError
 from mlagen.severity import UNPROVED, Severity, of
 
 if TYPE_CHECKING:
-    from mlagen.request import BuildTexts
+    from mlagen.app.texts import BuildTexts
     from mlagen.verify import ThoroughReport, VerifyReport
 
 
@@ -107,8 +107,8 @@ def command(
             raise ConfigError(f"{', '.join(given)}: --prove-again takes them from the manifest")
         _prove_again(kernel, problem_file, texts.templates, as_json)
         return
+    from mlagen.app.texts import verify_from_text
     from mlagen.cli.subjects import artifact_of
-    from mlagen.request import verify_from_text
 
     artifact = artifact_of(kernel, texts)
     with progress_bar("emulating") as progress:
@@ -139,8 +139,8 @@ def command(
 def _prove_again(
     path: str, schedule_file: str | None, templates: str | None, as_json: bool
 ) -> None:
+    from mlagen.app.reprove import prove_again
     from mlagen.artifact import read_artifact
-    from mlagen.reprove import prove_again
 
     with progress_bar("building again, with its proof"):
         found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)

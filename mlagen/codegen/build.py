@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlagen.artifact import Artifact
 from mlagen.codegen.schedules import load
@@ -32,7 +32,22 @@ def build(
     cannot be generated, ProofError where an access pair is not ordered (with `allow_unproved` the
     artifact is made, and marked), TemplateError and MissingError from the toolchain.
     """
-    function, schedule, templates = run_schedule(kernel, problem, target, knobs, templates_dir)
+    written = run_schedule(kernel, problem, target, knobs, templates_dir)
+    return generate(written, allow_unproved=allow_unproved)
+
+
+class WrittenSchedule(NamedTuple):
+    """A schedule function that has run: the value that it made, and the templates that its
+    operations are rendered from."""
+
+    function: ScheduleFunction
+    schedule: ScheduleBase
+    templates: Templates
+
+
+def generate(written: WrittenSchedule, *, allow_unproved: bool = False) -> Artifact:
+    """The artifact of a schedule that has run. Raises as `build` does."""
+    function, schedule, templates = written
     with function.own_code():  # operations supply their templates' operands while they are rendered
         return target_of(function.target).build(schedule, templates, allow_unproved=allow_unproved)
 
@@ -43,9 +58,8 @@ def run_schedule(
     target: str | None = None,
     knobs: Mapping[str, Any] | None = None,
     templates_dir: str | Path | None = None,
-) -> tuple[ScheduleFunction, ScheduleBase, Templates]:
-    """What `build` begins with: the schedule function, the value that it makes for `problem`, and
-    the templates that its operations are rendered from. Raises as `build` does."""
+) -> WrittenSchedule:
+    """What `build` begins with: the schedule function runs once. Raises as `build` does."""
     function = load(kernel, target) if isinstance(kernel, str) else kernel
     if target not in (None, function.target):
         raise ConfigError(
@@ -59,4 +73,5 @@ def run_schedule(
         )
     schedule = schedule_of(function, problem, knobs or {})
     directory = Path(templates_dir) if templates_dir is not None else None
-    return function, schedule, templates_for(function.target, directory, function.templates)
+    templates = templates_for(function.target, directory, function.templates)
+    return WrittenSchedule(function, schedule, templates)

@@ -17,9 +17,11 @@ from typing import Any
 from mlagen.codegen.target import schedule_of
 from mlagen.disk import exists, read_file
 from mlagen.dsl import Knob, ScheduleFunction
-from mlagen.dsl.function import last_line
+from mlagen.dsl.function import ScheduleBase, last_line
 from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
+from mlagen.legal_names import require_name
 from mlagen.problem.fields import example_of
+from mlagen.targets.registry import FOLDERS
 from mlagen.untrusted import Spent, words
 
 
@@ -89,15 +91,23 @@ def load(name_or_path: str, target: str | None = None, *, tables: bool = False) 
     return _pick(shipped, name_or_path, target, f"schedules/{module}.py")
 
 
-def describe(
-    function: ScheduleFunction, problem: Any = None, knobs: Mapping[str, Any] | None = None
-) -> ScheduleInfo:
-    """Its knobs are declared while it runs, and hang on the problem and on each other: it is run on
-    `problem` with `knobs`, without them on its problem type's example with the defaults.
-    Raises what the schedule refuses."""
-    if problem is None:
-        problem = example_of(function.problem_type)
-    schedule = schedule_of(function, problem, knobs or {})
+def require_target(kernel: str, asked: str | None, has: str) -> None:
+    """Raises ConfigError unless a kernel that `has` a target is asked for that one, or for any."""
+    if asked is None or asked == has:
+        return
+    require_name("target", asked, FOLDERS)
+    raise ConfigError(f"{kernel} is for {has}, not for {asked}", hint="leave the target out")
+
+
+def describe(function: ScheduleFunction) -> ScheduleInfo:
+    """What a schedule function is; its knobs are those that it declares on the example of its
+    problem type. Raises what the schedule refuses."""
+    return info_of(function, schedule_of(function, example_of(function.problem_type), {}))
+
+
+def info_of(function: ScheduleFunction, schedule: ScheduleBase) -> ScheduleInfo:
+    """The same of a schedule function that has run: which knobs there are hangs on the problem and
+    on other knobs."""
     return ScheduleInfo(
         function.name,
         function.target,

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
-from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.knobs import Knob, Knobs, UnknownKnobError
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.variant import KNOB, Variant, taken
-from mlagen.errors import ConfigError, MlagenError, ScheduleError
+from mlagen.errors import MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS
 from mlagen.untrusted import Spent, words
 
@@ -100,16 +100,13 @@ class ScheduleFunction:
             raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
-        """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
+        """Call the function with `builder` listening. UnknownKnobError: it did not declare one."""
         with listening(builder), self.own_code():
             variants = (taken(self.variants, problem, space.knobs),) if self.variants else ()
             self.function(problem, space, *variants)
         unknown = sorted(set(space.knobs.chosen) - set(space.knobs.declared))
         if unknown:
-            raise ConfigError(
-                f"{self.name} has no knob {unknown[0]!r}",
-                hint="knobs: " + (", ".join(sorted(space.knobs.declared)) or "none"),
-            )
+            raise UnknownKnobError(self.name, unknown, space.knobs.declared)
 
 
 def schedule(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mlagen.errors import ConfigError, ScheduleError
+from mlagen.legal_names import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,18 @@ class Knob:
                 hint=self.comment or None,
             )
         return number
+
+
+class UnknownKnobError(ConfigError):
+    """Knobs that a schedule was given and did not declare. `names`: theirs."""
+
+    def __init__(self, schedule: str, names: Sequence[str], declared: Iterable[str]) -> None:
+        legal = sorted(declared)
+        super().__init__(
+            f"{schedule} has no knob {names[0]!r}",
+            hint=f"{nearest(names[0], legal)}knobs: {', '.join(legal) or 'none'}",
+        )
+        self.names = tuple(names)
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ OUTPUTS = {"bfloat16": "bf16", "float32": "fp32"}
 
 @cache
 def _decode(config: MlaDecodeConfig) -> AiterDecodeKernel:
-    from mlagen.request import build_artifact, callable_of
+    from mlagen.app.build import build_artifact, callable_of
 
     kernel = callable_of(build_artifact("mla_decode_gfx950", config.to_fields(), KNOBS))
     assert isinstance(kernel, AiterDecodeKernel)
@@ -35,7 +35,7 @@ def _decode(config: MlaDecodeConfig) -> AiterDecodeKernel:
 @cache
 def _reduce(heads: int, depth: int, output: str, lse: bool) -> tuple[Any, Launcher]:
     """A reduce kernel's callable, and what launches it on a GPU."""
-    from mlagen.request import build_artifact, callable_of
+    from mlagen.app.build import build_artifact, callable_of
 
     fields = {"num_heads": heads, "depth": depth, "output_dtype": output, "lse": lse}
     artifact = build_artifact(REDUCE_KERNEL, fields, {})

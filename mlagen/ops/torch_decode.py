@@ -33,7 +33,7 @@ KERNELS = {
 @cache
 def _built(name: str, config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The callable of a kernel for a problem, built once."""
-    from mlagen.request import callable_of
+    from mlagen.app.build import callable_of
     from mlagen.tune.lookup import build_best
 
     artifact, choice = build_best(name, config.to_fields())

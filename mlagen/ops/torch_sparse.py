@@ -33,7 +33,7 @@ KERNELS = {
 @cache
 def _built(kernel: str, config: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> Any:
     """The callable of a kernel for a problem, built once."""
-    from mlagen.request import callable_of
+    from mlagen.app.build import callable_of
     from mlagen.tune.lookup import build_best
 
     artifact, choice = build_best(kernel, config.to_fields())

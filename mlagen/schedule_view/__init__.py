@@ -6,28 +6,17 @@ appears in; after the table come memory and registers against the target's limit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from mlagen.codegen.build import run_schedule
+from mlagen.codegen.build import WrittenSchedule
 from mlagen.codegen.target import target_of
-from mlagen.dsl import ScheduleFunction
 from mlagen.schedule_view.model import ScheduleView
 
 __all__ = ["ScheduleView", "view_schedule"]
 
 
-def view_schedule(
-    function: ScheduleFunction,
-    problem: Any,
-    knobs: Mapping[str, Any] | None = None,
-    templates_dir: Path | str | None = None,
-) -> ScheduleView:
-    """The view of `function` for `problem`, an instance of its problem type. A schedule that cannot
-    be proved is shown too, with what the proof says. Raises like `mlagen.codegen.build` for all
-    that keeps a program from being made."""
-    _, schedule, templates = run_schedule(function, problem, None, knobs, templates_dir)
+def view_schedule(written: WrittenSchedule) -> ScheduleView:
+    """The view of a schedule that has run. One that cannot be proved is shown too, with what the
+    proof says. Raises like `mlagen.codegen.build` for all that keeps a program from being made."""
+    function, schedule, templates = written
     with function.own_code():
         view: ScheduleView = target_of(function.target).view(schedule, templates)
         return view

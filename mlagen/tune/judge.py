@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from mlagen.app.build import build_artifact, knobs_among, written_schedule
+from mlagen.app.texts import parse_sizes
 from mlagen.artifact import Artifact
 from mlagen.codegen.target import schedule_of
 from mlagen.errors import (
@@ -23,7 +25,6 @@ from mlagen.errors import (
     WrongResultError,
 )
 from mlagen.launch.launcher import say_if_ordered
-from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_target
 from mlagen.targets.registry import MODELLED
 from mlagen.tune.space import SearchSpace, interface, space_of
 from mlagen.tune.values import Cost, Question, TrialJob, TrialOutcome, Verdict
@@ -54,11 +55,10 @@ def describe(
     """Everything that the schedule is asked, once. Raises what it, its problem or the shape
     refuses: after this, what fails is a variant."""
     from mlagen.codegen.manifest import plain_fields
-    from mlagen.codegen.schedules import load
 
-    schedule = load(kernel, target)
-    require_target(kernel, target, schedule.target)
-    problem, given = problem_and_knobs(schedule, fields)
+    written = written_schedule(kernel, fields, {}, target=target)
+    schedule, problem = written.function, written.schedule.problem
+    given = knobs_among(written, fields)
     limits = {**{name: str(value) for name, value in given.items()}, **limits}
     cost = cost or ("predicted" if schedule.target in MODELLED else "measured")
     require_cost(cost, schedule.target)
@@ -106,7 +106,7 @@ def _call(
         shape = parse_sizes(shapes, made.sizes, made.lists)
         made.workload(artifact.manifest.problem, shape)  # that there is such a call
         return shape, {}
-    from mlagen.cycle_jobs import sizes_of
+    from mlagen.app.cycle_jobs import sizes_of
     from mlagen.tune import predicted
 
     shape = sizes_of(artifact, shapes)

@@ -130,13 +130,13 @@ def build_best(
     `shape`: sizes of the calls it is for; without it winners of large calls are preferred. Raises
     what building with default knobs raises.
     """
+    from mlagen.app.build import build_artifact, knobs_among, written_schedule
+    from mlagen.codegen.build import generate
     from mlagen.codegen.manifest import plain_fields
-    from mlagen.codegen.schedules import load
-    from mlagen.request import build_artifact, problem_and_knobs, require_target
 
-    schedule = load(kernel, target)
-    require_target(kernel, target, schedule.target)
-    problem, given = problem_and_knobs(schedule, fields)
+    written = written_schedule(kernel, fields, {}, target=target, templates=templates)
+    schedule, problem = written.function, written.schedule.problem
+    given = knobs_among(written, fields)
     if shape is not None:
         _check_shape(problem, shape)
     notes: list[str] = []
@@ -153,7 +153,7 @@ def build_best(
             return artifact, _said(Choice(found.origin, found.entry.knobs, found.told,
                                           tuple(notes)))  # fmt: skip
         notes.append(f"not {found.told}: the kernel has changed since it was judged")
-    artifact = build_artifact(kernel, fields, {}, target=target, templates=templates)
+    artifact = generate(written)
     told = " beside ".join(["the schedule's defaults", *([differing(given, {})] if given else [])])
     return artifact, _said(Choice("default", artifact.manifest.knobs, told, tuple(notes)))
 
@@ -161,8 +161,9 @@ def build_best(
 def _check_shape(problem: Any, shape: Mapping[str, Any]) -> None:
     """ConfigError for a size that no call of the problem has, or that is no number. Sizes are those
     that winners are kept by: of predicted calls and of measured ones."""
+    from mlagen.app.build import build_with_defaults
+    from mlagen.legal_names import require_name
     from mlagen.problem.fields import integer
-    from mlagen.request import build_with_defaults, require_name
 
     family, name = family_named(getattr(problem, "family", "")), type(problem).__name__
     if family is None:

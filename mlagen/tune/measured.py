@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mlagen.app.build import build_artifact, build_with_defaults
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family import Workloads, family_named, family_of
-from mlagen.request import build_artifact, build_with_defaults
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 from mlagen.tune.values import TrialJob
 

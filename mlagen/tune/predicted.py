@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlagen.app.cycle_jobs import job_of_artifact
 from mlagen.artifact import Artifact, sha256
-from mlagen.cycle_jobs import job_of_artifact
 from mlagen.errors import ConfigError
 from mlagen.timing import Job, machine
 from mlagen.timing.corners import corners

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mlagen.errors import ConfigError, required
 from mlagen.extras import install
-from mlagen.request import require_name
+from mlagen.legal_names import require_name
 from mlagen.tune.space import Knobs, SearchSpace, Value, knobs_key
 
 EXHAUSTIVE = 500  # variants, of a space that is tried out

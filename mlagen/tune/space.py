@@ -18,7 +18,7 @@ import msgspec
 
 from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, MlagenError
-from mlagen.request import require_name
+from mlagen.legal_names import require_name
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]

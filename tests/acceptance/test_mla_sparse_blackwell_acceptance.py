@@ -9,8 +9,8 @@ import pytest
 from sparse_acceptance import check_decode, check_prefill
 from sparse_published import DECODE_EXTRA, DECODE_LISTS, HEADS, TOPK
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import Artifact
-from mlagen.request import build_artifact
 
 pytestmark = pytest.mark.acceptance
 

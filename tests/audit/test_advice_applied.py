@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("ziglang", reason="the assembler wheel (mlagen[amd]) is not installed")
 pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not installed")
 
+from mlagen.app.texts import BuildTexts, build_from_text
 from mlagen.audit.gfx950 import audit_kernel
 from mlagen.binary import load_code_object
 from mlagen.binary.text import waitcnt_fields
-from mlagen.request import BuildTexts, build_from_text
 from mlagen.targets.gfx950.limits import GFX950
 
 KERNELS = {

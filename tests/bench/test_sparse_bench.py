@@ -11,6 +11,7 @@ import pytest
 from fake_lab import FakePeer
 from fake_sparse_lab import EmulatedLab, FakeSparseLab
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import Artifact
 from mlagen.bench import BenchReport, bench
 from mlagen.errors import ConfigError
@@ -21,7 +22,6 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig as D
 from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig as Prefill
 from mlagen.family.peers import Adapted, PeerAbsent, PeerUnfit
-from mlagen.request import build_artifact
 
 PREFILL, DECODE = PrefillBenchmark(), SparseDecodeBenchmark()
 ROWS = PrefillWork(config=Prefill(8), rows=9, keys=200, topk=150, least=70, invalid=20)

@@ -27,9 +27,9 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> FakeLab:
         kernel="mla_decode_sm90", target="sm_90a", family="mla_decode", problem={"num_heads": 4}
     )
     monkeypatch.setattr(
-        "mlagen.request.artifact_of", lambda *_, **__: SimpleNamespace(manifest=manifest)
+        "mlagen.app.texts.artifact_of", lambda *_, **__: SimpleNamespace(manifest=manifest)
     )
-    monkeypatch.setattr("mlagen.request.callable_of", lambda artifact: artifact)
+    monkeypatch.setattr("mlagen.app.build.callable_of", lambda artifact: artifact)
     return made
 
 

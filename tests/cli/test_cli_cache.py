@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlagen import kept as module
+from mlagen.app import kept as module
 from mlagen.codegen import scratch as scratch_module
 from mlagen.codegen.scratch import scratch
 from mlagen.tune.database import open_database

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlagen import doctor
-from mlagen.doctor import Check
+from mlagen.app import doctor
+from mlagen.app.doctor import Check
 from mlagen.extras import install
 from mlagen.targets.gfx950 import clang
 from mlagen.targets.nvidia import ptxas

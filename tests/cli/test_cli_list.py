@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlagen.catalogue import summaries
+from mlagen.app.catalogue import summaries
 from mlagen.dsl.function import first_sentence
 
 

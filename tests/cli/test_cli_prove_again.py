@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import Artifact, Proof, read_artifact, sha256, write_artifact
-from mlagen.request import build_artifact
 
 FIELDS = {"num_heads": 2}
 

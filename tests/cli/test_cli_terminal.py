@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlagen import catalogue, env
+from mlagen import env
+from mlagen.app import catalogue
 from mlagen.cli import report, terminal
 from mlagen.cli.main import run
 from mlagen.cli.verbs import VERBS, cli

@@ -16,7 +16,8 @@ SMALL = ("--shape", "seq_len=40", "--shape", "num_keys=111", "--shape", "start_p
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact of the shipped kernel with one head."""
-    from mlagen.request import BuildTexts, build_from_text, keep
+    from mlagen.app.build import keep
+    from mlagen.app.texts import BuildTexts, build_from_text
 
     fields = ONE_HEAD[1::2]
     return keep(

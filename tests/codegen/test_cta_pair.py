@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import Artifact
 from mlagen.dsl.knobs import Knobs
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.request import build_artifact
 from mlagen.targets.nvidia.codegen import tensor
 from mlagen.targets.nvidia.dsl import PipelineSpace, Smem, Tmem
 from mlagen.targets.sm_90a.limits import SM_90A

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.binary import load_code_object
 from mlagen.errors import TemplateError
-from mlagen.request import build_artifact
 from mlagen.targets.gfx950.codegen import agree_descriptor, build
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.app.build import build_artifact, written_schedule
 from mlagen.cli.main import run
-from mlagen.codegen.target import schedule_of, templates_for
+from mlagen.codegen.target import templates_for
 from mlagen.errors import MlagenError, ScheduleError, TemplateError
-from mlagen.request import build_artifact, checked
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.dsl import Exchange
 from mlagen.targets.gfx950.dsl.lds import Lds
@@ -56,8 +56,7 @@ def norm(tmp_path: Path):
 
 
 def scheduled(file: Path):
-    schedule, problem, knobs = checked(str(file), {}, {}, target="gfx950")
-    return schedule_of(schedule, problem, knobs)
+    return written_schedule(str(file), {}, {}, target="gfx950").schedule
 
 
 def generated(file: Path):

@@ -93,7 +93,7 @@ def test_every_schedule_of_gfx950_has_the_setting():
     names = ["mha_prefill_v2", "mla_prefill_v2", "mla_prefill_reduce", "mla_decode_gfx950",
              "mla_decode_merge_gfx950", "mla_sparse_decode_gfx950",
              "mla_sparse_prefill_gfx950"]  # fmt: skip
-    from mlagen.request import example_of
+    from mlagen.problem.fields import example_of
 
     for name in names:
         function = load(name)

@@ -157,7 +157,7 @@ def test_a_cut_immediate_is_refused_at_its_lines(first_kernel, line, said, takes
     ],
 )
 def test_what_fits_its_field_is_built(first_kernel, line):
-    from mlagen.request import build_artifact
+    from mlagen.app.build import build_artifact
 
     extend(first_kernel, "store", line)
     build_artifact(str(first_kernel), {}, {})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.errors import TemplateError
-from mlagen.request import build_artifact
 
 PAGE = Path(__file__).parents[2] / "docs" / "first_kernel.md"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError, MissingError, ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.request import build_artifact
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = (ROOT / "schedules" / "mha_prefill_v2.py").read_text()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.compat import aiter
 from mlagen.errors import ConfigError
@@ -24,7 +25,6 @@ from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.ops import aiter_decode
-from mlagen.request import build_artifact
 
 EACH = 3000 if os.environ.get("MLAGEN_ACCEPTANCE") else 60
 MAPS = "reduce_indptr", "reduce_final_map", "reduce_partial_map"

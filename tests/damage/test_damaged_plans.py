@@ -12,9 +12,9 @@ import pytest
 from damaged import HOW, Damaging, cycled
 from sparse_calls import artifact
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.sm_90a.seesaw import output
 from mlagen.family import family_of
-from mlagen.request import build_artifact
 
 ITEM = ("sequence", "query", "rows", "above", "behind", "first", "end", "slot", "lse_at",
         "kv_head", "taken", "from")  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
+from mlagen.app.texts import BuildTexts, build_from_text
 from mlagen.attention.latent.facts import Facts, facts_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
 from mlagen.attention.prefill.facts import facts_of as prefill_facts
@@ -20,7 +21,6 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.unit import unit_of
 from mlagen.families.split_merge.facts import MergeFacts
 from mlagen.families.split_merge.facts import facts_of as merge_facts
-from mlagen.request import BuildTexts, build_from_text
 from mlagen.verify import verify
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mlagen
+from mlagen.app.build import build_artifact
 from mlagen.cli.main import run
 from mlagen.errors import ConfigError, FindingsError
-from mlagen.request import build_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -38,12 +38,12 @@ def right(artifact: Any) -> bool:
     a pool of two layers; decode's in two parts, which are merged. Whether both oracles agree."""
     from sparse_gpu import Found, on_gpu, passes
 
+    from mlagen.app.build import callable_of
     from mlagen.bench.torch_arrays import to_host
     from mlagen.families.mla_sparse.made_up import (
         mla_sparse_decode_inputs,
         mla_sparse_prefill_inputs,
     )
-    from mlagen.request import callable_of
 
     kernel: Any = callable_of(artifact)
     decode = "decode" in artifact.manifest.kernel

@@ -203,7 +203,7 @@ def build(kernel: str) -> Any:
     if kernel == "exchange":
         return exchange()
     if kernel in SPARSE:
-        from mlagen.request import build_artifact
+        from mlagen.app.build import build_artifact
 
         name, *fields = kernel.split(" ")
         given = dict(field.split("=") for field in fields)
@@ -233,6 +233,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
     from gemm.problem import GemmConfig
     from gemm.verification import gemm_inputs
 
+    from mlagen.app.build import callable_of
     from mlagen.artifact import read_artifact
     from mlagen.bench.torch_arrays import to_gpu, to_host
     from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -241,7 +242,6 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem.expected import compare
-    from mlagen.request import callable_of
 
     artifact = read_artifact(folder)
     if kernel == "exchange":

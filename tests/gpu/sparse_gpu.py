@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from guarded import Guarded, placed
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.facts import order_of
 from mlagen.bench.torch_arrays import to_host
 from mlagen.families.mla_sparse.benchmark.judge import outside_oracles
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparseInputs
 from mlagen.families.mla_sparse.kernel import sparse_kernel
-from mlagen.request import build_artifact
 
 OF_ENTRIES = (
     "q", "indices", "topk_length", "positions", "first_position", "extra_indices",

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from gpu_calls import name_of_device, spin
 
+from mlagen.app.build import build_artifact, build_with_defaults
 from mlagen.errors import WrongResultError
 from mlagen.families.mla_decode.workload import DecodeWorkload
-from mlagen.request import build_artifact, build_with_defaults
 from mlagen.tune import TuneRequest, tune
 from mlagen.tune.measured import warm_up, workloads_of
 from mlagen.tune.sandbox import Sandbox, TimedOut

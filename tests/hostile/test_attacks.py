@@ -21,8 +21,8 @@ from sandbox import Sandbox
 from scale_kernel import write_case
 from small_kernel import make
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import write_artifact
-from mlagen.request import build_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKS: list[Attack] = [*attacks_files.ATTACKS, *attacks_schedules.ATTACKS]

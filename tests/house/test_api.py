@@ -30,7 +30,7 @@ def test_build_returns_a_kernel_that_takes_arrays() -> None:
         ({"kernel": "mha_prefill_v9"}, ConfigError, "mha_prefill_v9"),
         ({"kernel": "nowhere/mine.py"}, MissingError, "mine.py"),
         ({"nun_heads": 4}, ConfigError, "nun_heads"),
-        ({"knobs": {"prioritee": 1}}, ConfigError, "unknown knob 'prioritee'"),
+        ({"knobs": {"prioritee": 1}}, ConfigError, "has no knob 'prioritee'"),
         ({"target": "gfx90a"}, ConfigError, "unknown target 'gfx90a'"),
         ({"num_kv_heads": 3}, ConfigError, "multiple"),
         ({"depth": 96}, ConfigError, "depth=96"),

@@ -116,7 +116,7 @@ def test_a_shipped_family_cannot_be_replaced() -> None:
 def test_building_a_kernel_loads_no_other_family_and_no_other_target() -> None:
     """For both problems that the schedule solves with a table of its own and with a shared one."""
     code = (
-        "import sys; from mlagen.request import build_artifact\n"
+        "import sys; from mlagen.app.build import build_artifact\n"
         "fields = {'num_heads': 1, 'num_kv_heads': 1, 'dtype': DTYPE}\n"
         "build_artifact('mha_prefill_v2', fields, {})\n"
         "print(*(name for name in sys.modules if name.startswith('mlagen.')))"

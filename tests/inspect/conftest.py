@@ -64,8 +64,8 @@ def hand_placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sm_90a kernel whose roles hand tiles over, as a folder."""
+    from mlagen.app.build import build_artifact
     from mlagen.errors import MissingError
-    from mlagen.request import build_artifact
 
     file = HERE.parents[1] / "examples" / "gemm_bf16.py"
     try:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from prefill_cases import Case, make_inputs, run
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.prefill.gfx950.page_plan import split_rows
 from mlagen.binary import load_code_object
 from mlagen.codegen import build
@@ -13,7 +14,6 @@ from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.formats import scale_log2e
-from mlagen.request import build_artifact
 from mlagen.targets.gfx950.dsl import Reads, Subtiled
 from mlagen.targets.gfx950.dsl.lds import Lds
 

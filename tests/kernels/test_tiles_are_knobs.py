@@ -8,6 +8,7 @@ import re
 import pytest
 
 import mlagen
+from mlagen.app.build import build_artifact
 from mlagen.attention.prefill.problem import TILES
 from mlagen.cli.main import run
 from mlagen.codegen import build
@@ -16,7 +17,6 @@ from mlagen.codegen.target import schedule_of
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_prefill.problem import MlaConfigV2
-from mlagen.request import build_artifact
 from mlagen.tune.lookup import build_best
 from mlagen.tune.space import space_of
 from mlagen.tune.verified_workload import VerifiedWorkloads

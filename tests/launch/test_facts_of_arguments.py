@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mlagen.app.texts import BuildTexts, build_from_text
 from mlagen.attention.latent.facts import facts_of
-from mlagen.request import BuildTexts, build_from_text
 
 FP8 = ["dtype=fp8_e4m3", "cache_dtype=fp8_e4m3", "compute=fp8"]
 FORMS = (

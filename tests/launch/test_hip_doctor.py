@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mlagen import doctor
-from mlagen.doctor import Check, examine
+from mlagen.app import doctor
+from mlagen.app.doctor import Check, examine
 from mlagen.extras import install
 from mlagen.launch.hip_library import NAME
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hip_standin import DLPack, StandIn, call
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.order import BY_WAVES
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode import FAMILY
@@ -24,7 +25,6 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16
-from mlagen.request import build_artifact
 
 CONFIG = MlaDecodeConfig(12, q_len=2, page_size=16)
 LENGTHS, LATER = (300, 0, 65), (20, 200, 129)

@@ -11,12 +11,12 @@ import pytest
 from hip_standin import DLPack, StandIn, call
 from sparse_calls import given, right
 
+from mlagen.app.build import build_artifact
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs
 from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePrefillKernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.problem.formats import BF16
-from mlagen.request import build_artifact
 
 LENGTHS = (0, 1, 33, 130)
 # A form of each table: 16 heads a wave, 32 of them, rows of e4m3; scales in rows and beside them.

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hip_standin import StandIn, TorchTensor, call, rocm_torch
 
+from mlagen.app.build import build_artifact
 from mlagen.errors import UnsupportedError, WrongResultError
 from mlagen.mutation.gfx950.judge import Judge
 from mlagen.mutation.gfx950.mutant import assembled
-from mlagen.request import build_artifact
 from mlagen.tune import measured, verified_workload
 from mlagen.tune.verified_workload import VerifiedWorkload
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy_torch import Emulating, Tensor, installed
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.order import BY_WAVES
 from mlagen.compat import aiter
 from mlagen.errors import ConfigError, UnsupportedError
@@ -24,7 +25,6 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import aiter_decode
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16
-from mlagen.request import build_artifact
 
 CONFIG = MlaDecodeConfig(12, q_len=2, page_size=16)
 INPUTS = mla_decode_inputs(CONFIG, data="late_max", seed=0, lengths=(300, 0, 65))

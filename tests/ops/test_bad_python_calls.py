@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import mlagen
+from mlagen.app.build import build_artifact
+from mlagen.app.cycle_jobs import job_of_artifact
 from mlagen.artifact import ArtifactStore, read_artifact, write_artifact
 from mlagen.binary import read_code_object
-from mlagen.cycle_jobs import job_of_artifact
 from mlagen.disk import checked_output, read_file, write_file
 from mlagen.emulator.launching import parse_launch, read_launch_file
 from mlagen.errors import MlagenError
 from mlagen.inspect import inspect_path
 from mlagen.mutation import ArtifactSource, mutate
 from mlagen.ops import MhaConfigV2
-from mlagen.request import build_artifact
 from mlagen.tune import TuneRequest, open_store, tune
 from mlagen.verify import verify, verify_thoroughly
 
@@ -69,7 +69,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "depth": (build("mha_prefill_v2", depth=7, **HEADS), "one of 64 or 128"),
     "mask": (build("mha_prefill_v2", mask="foo", **HEADS), "unknown mask"),
     "dtype": (build("mha_prefill_v2", dtype="int3", **HEADS), "dtype"),
-    "knob": (build("mha_prefill_v2", knobs={"x": 1}, **HEADS), "unknown knob 'x'"),
+    "knob": (build("mha_prefill_v2", knobs={"x": 1}, **HEADS), "has no knob 'x'"),
     "choice": (build("mha_prefill_v2", knobs={"kv_block": 7}, **HEADS), "choices: 64"),
     "target": (build("mha_prefill_v2", target="sm_90a", **HEADS), "is for gfx950, not for sm_90a"),
     "no target": (build("mha_prefill_v2", target="x", **HEADS), "unknown target 'x'"),

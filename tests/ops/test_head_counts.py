@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sparse_calls import artifact, given
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.facts import order_of
 from mlagen.attention.latent.order import (
     KEYS_AS_ROWS,
@@ -29,7 +30,6 @@ from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_spa
 from mlagen.families.mla_sparse.rounded import rounded as rounding
 from mlagen.families.mla_sparse.rows import FORMATS
 from mlagen.problem.formats import U_BF16
-from mlagen.request import build_artifact
 
 TARGETS = ("sm90", "sm100", "gfx950")
 SHARED = 8  # heads that are the same ones in all calls

@@ -11,6 +11,7 @@ import pytest
 from numpy_torch import DTYPES, Emulating, Tensor, installed
 from sparse_calls import artifact, right
 
+from mlagen.app.build import build_artifact
 from mlagen.attention.latent.order import BY_WAVES, HOPPER_E4M3
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_decode.exact import exact
@@ -24,7 +25,6 @@ from mlagen.families.mla_sparse.kernel import sparse_kernel
 from mlagen.families.mla_sparse.made_up import mla_sparse_decode_inputs, mla_sparse_prefill_inputs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.problem.expected import compare
-from mlagen.request import build_artifact
 
 BLACKWELL = (10, 0)
 TENSORS = ("q", "cache", "block_table", "cache_lengths")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlagen.codegen.target import schedule_of
+from mlagen.app.build import written_schedule
 from mlagen.families.mla_sparse.rows import FORMATS
-from mlagen.request import checked
 
 HEADS = (8, 16, 24, 32, 40, 64, 128)
 TARGETS = ("sm90", "sm100", "gfx950")
@@ -25,10 +24,9 @@ OTHERWISE = {
 
 def stated(name: str, **fields: Any) -> str:
     """What the manifest of a kernel states, without making one."""
-    schedule, problem, _ = checked(name, fields, {})
-    made = schedule_of(schedule, problem, {})
+    made = written_schedule(name, fields, {}).schedule
     return ", ".join(
-        f"{one.name} to {one.to}" for one in problem.roundings(made.facts) if one.name != "M"
+        f"{one.name} to {one.to}" for one in made.problem.roundings(made.facts) if one.name != "M"
     )
 
 

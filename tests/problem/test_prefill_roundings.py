@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from mlagen.app.build import written_schedule
 from mlagen.attention.prefill.arithmetic import arithmetic_of
 from mlagen.problem.formats import ELEMENT_TYPES
-from mlagen.request import checked
 
 FIELDS = {"mha_prefill_v2": {"num_heads": 8, "num_kv_heads": 2},
           "mla_prefill_v2": {"num_heads": 16, "num_kv_heads": 1}}  # fmt: skip
@@ -14,7 +14,7 @@ FIELDS = {"mha_prefill_v2": {"num_heads": 8, "num_kv_heads": 2},
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 @pytest.mark.parametrize("kernel", FIELDS)
 def test_it_is_what_the_oracle_rounds(kernel, dtype):
-    _, problem, _ = checked(kernel, {**FIELDS[kernel], "dtype": dtype}, {})
+    problem = written_schedule(kernel, {**FIELDS[kernel], "dtype": dtype}, {}).schedule.problem
     stated = {one.name: one.to for one in problem.roundings(None)}
     arithmetic = arithmetic_of(dtype)
     weights = np.linspace(0.05, 1, 4001)

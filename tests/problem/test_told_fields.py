@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlagen.catalogue import describe
+from mlagen.app.catalogue import describe
 from mlagen.codegen.schedules import available
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import example_of, problem_of, told, told_of

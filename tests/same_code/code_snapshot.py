@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from normal_ptx import normal_ptx
 
+from mlagen.app.texts import BuildTexts, build_from_text
 from mlagen.binary.code_object import load_code_object
 from mlagen.errors import MlagenError
-from mlagen.request import BuildTexts, build_from_text
 
 
 def digest(data: bytes | str) -> str:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import mlagen.problem.arrays as arrays
+from mlagen.app.build import build_artifact
+from mlagen.app.cycle_jobs import spread
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.verification import PrefillKind
-from mlagen.cycle_jobs import spread
 from mlagen.launch import EmulatedLauncher
-from mlagen.request import build_artifact
 from mlagen.verify import kind_of
 
 Group = tuple[int, int, int]

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import Generated
 from mlagen.codegen.schedules import load
 from mlagen.codegen.target import schedule_of
 from mlagen.errors import BinaryError, MlagenError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.request import build_artifact
 from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates, named_barriers
 from mlagen.targets.nvidia.cubin import read_cubin
 from mlagen.targets.nvidia.ptxas import PtxasResult, assemble_ptx, find_ptxas

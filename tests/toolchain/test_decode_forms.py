@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sources import sources
 
-from mlagen.request import build_artifact
+from mlagen.app.build import build_artifact
 
 DRAWN = 3
 HEADS = (8, 12, 16, 24, 32, 40, 64, 128)

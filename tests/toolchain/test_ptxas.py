@@ -13,13 +13,13 @@ import small_kernel
 from msgspec.structs import replace
 
 from mlagen import env
+from mlagen.app.doctor import examine
+from mlagen.app.summary import tools_text
 from mlagen.artifact import SourceLine
 from mlagen.codegen import tools
 from mlagen.codegen.tools import Tools
-from mlagen.doctor import examine
 from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
 from mlagen.extras import install
-from mlagen.summary import tools_text
 from mlagen.targets.nvidia import ptxas
 from mlagen.targets.nvidia.ptxas import (
     TOOLS,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mlagen.app.build import build_artifact
 from mlagen.errors import MlagenError
-from mlagen.request import build_artifact
 from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))

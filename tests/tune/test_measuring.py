@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mlagen.app.texts import parse_sizes
 from mlagen.errors import ConfigError, MissingError
-from mlagen.request import parse_sizes
 from mlagen.tune import measured
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 

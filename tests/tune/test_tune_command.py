@@ -15,11 +15,11 @@ import pytest
 from toy_question import BROKEN, question
 
 import mlagen
+from mlagen.app.build import build_artifact
 from mlagen.cli.main import run
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError, MlagenError
 from mlagen.family import ProblemKind
-from mlagen.request import build_artifact
 from mlagen.tune import tuned_file
 from mlagen.tune.judge import describe
 from mlagen.tune.lookup import build_best

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import stub
 
 import mlagen
+from mlagen.app.build import build_artifact
 from mlagen.ops import kernel_of
-from mlagen.request import build_artifact
 
 
 def test_it_is_what_is_written() -> None:

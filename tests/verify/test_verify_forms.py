@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mha_simulation import simulate_inputs
 
+from mlagen.app.texts import verify_from_text
 from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
 from mlagen.errors import ConfigError, WrongResultError
@@ -15,7 +16,6 @@ from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import LaunchReport
-from mlagen.request import verify_from_text
 from mlagen.verify import verify, verify_inputs
 
 RAGGED = MhaConfigV2(4, 2, depth=64, ragged=True, page_size=16, sink=True, lse=True)

@@ -81,9 +81,9 @@ def prove_again(
     does not choose which file is executed. Raises ConfigError where neither is there, and what
     building raises: ProofError where an order is not established.
     """
+    from mlagen.app.build import build_artifact
+    from mlagen.app.summary import proof_text
     from mlagen.codegen.schedules import names
-    from mlagen.request import build_artifact
-    from mlagen.summary import proof_text
 
     manifest = artifact.manifest
     if schedule_file is None and manifest.kernel not in names():

@@ -166,7 +166,7 @@ def sizes_of(
 ) -> dict[str, Any]:
     """`NAME=SIZE` texts as the sizes of the artifact's kind of problem. `problem_file`: the
     schedule file that brings it, where it is none of the shipped ones."""
-    from mlagen.request import parse_sizes
+    from mlagen.app.texts import parse_sizes
     from mlagen.verify import kind_of
 
     if problem_file is not None:

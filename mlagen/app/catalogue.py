@@ -138,8 +138,8 @@ def describe(
 
     Raises ConfigError as a build does.
     """
+    from mlagen.app.build import written_schedule
     from mlagen.codegen import schedules
-    from mlagen.request import checked
 
     function = schedules.load(kernel, target)
     if not fields:
@@ -149,8 +149,11 @@ def describe(
             for field in dataclasses.fields(function.problem_type)
             if field.default is dataclasses.MISSING
         }
-    function, problem, chosen = checked(kernel, fields, knobs or {}, target=target)
-    info = schedules.describe(function, problem, chosen)
+    function, schedule, _ = written_schedule(kernel, fields, knobs or {}, target=target)
+    info = schedules.info_of(function, schedule)
+    problem = schedule.problem
+    given = {**fields, **(knobs or {})}
+    chosen = {name: value for name, value in given.items() if name in schedule.declared}
     return KernelEntry(
         name=info.name,
         target=info.target,

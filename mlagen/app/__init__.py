@@ -1,0 +1,1 @@
+"""What each verb does: commands and `mlagen.build` parse and print, and call these."""
