@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from running import run
 
+from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.emulator.ptx import layout as y
 from mlagen.ptx import read_ptx
 
@@ -84,3 +85,11 @@ def test_the_repaired_form_is_silent_in_every_mode(name):
     for mode, seed in EVERY:
         found = ran(f"{name}.ok.ptx", name, mode, seed)
         assert found.ended and not found.findings
+
+
+def test_a_warp_that_waits_for_registers_says_so():
+    out = Buffer("out", zeros(256))
+    launch = Launch((2, 1, 1), (256, 1, 1), [Argument(0, out)])
+    text = (FOLDER / "k07_two_blocks_of_registers.bad.ptx").read_text()
+    (found,) = (one for one in emulate(text, launch).findings if one.kind == "deadlock")
+    assert "at line 52 waits for more registers than its block's pool has" in found.message

@@ -157,10 +157,17 @@ def _waits(run: ExecutedLaunch, state: ClusterState) -> Iterator[tuple[int, int,
                     yield warp, at, what
         if not blocked:
             row = int(words[y.W_PC])
-            asks = run.instruction(row)
-            allocates = asks is not None and asks.parts[:2] == ("tcgen05", "alloc")
-            what = "columns of tensor memory that nobody frees"
-            yield warp, row, what if allocates else "something in memory that nobody writes"
+            yield warp, row, _asked(state, int(words[y.W_CTA]), run.instruction(row))
+
+
+def _asked(state: ClusterState, cta: int, instruction: Instruction | None) -> str:
+    """What a warp asks for in vain, again and again."""
+    if instruction is not None and instruction.parts[:2] == ("tcgen05", "alloc"):
+        return "columns of tensor memory that nobody frees"
+    if instruction is not None and instruction.name == "setmaxnreg":
+        free = int(state.words(y.C_CTAS, y.T_SIZE)[cta, y.T_REGISTERS]) // y.LANES
+        return f"more registers than its block's pool has: {free} for each thread of one warp"
+    return "something in memory that nobody writes"
 
 
 def _past(run: ExecutedLaunch, row: int, wait: int) -> bool:
