@@ -38,7 +38,7 @@ settings.load_profile("mlagen")
 
 # The cases of these files are many, and each builds or interprets a large kernel: of each test one
 # of so many is run, at least one: others when the sources have changed, so that all have their
-# turn. All are run where MLAGEN_ACCEPTANCE is set.
+# turn. All are run where MLAGEN_ACCEPTANCE is set. "file::test" is one test of a file.
 SAMPLED = {
     "test_install.py": 3,
     "test_code_of_base.py": 48,
@@ -68,7 +68,7 @@ SAMPLED = {
     "test_audit_mutants.py": 4,
     "test_audit_sparse.py": 6,
     "test_scalar_loads.py": 2,
-    "test_verify_sparse.py": 60,
+    "test_verify_sparse.py": 120,
     "test_litmus.py": 60,
     "test_blocks_tell.py": 12,
     "test_block_ends.py": 6,
@@ -79,7 +79,8 @@ SAMPLED = {
     "test_decode_edits_blackwell.py": 12,
     "test_mla_decode_blackwell_acceptance.py": 60,
     "test_sparse_decode_edits_blackwell.py": 12,
-    "test_schedule_fuzz.py": 2,
+    "test_schedule_fuzz.py": 4,
+    "test_cases.py": 4,
     "test_oracles_forms.py": 4,
     "test_values_approx.py": 3,
     "test_decode_edits.py": 3,
@@ -90,11 +91,11 @@ SAMPLED = {
     "test_matrix_products.py": 4,
     "test_tiles_are_knobs.py": 3,
     "test_lds_dma_wait.py": 3,
-    "test_audited.py": 8,
+    "test_audited.py": 16,
     "test_attacks.py": 12,
     "test_attacks_machine.py": 40,
     "test_attacks_python.py": 8,
-    "test_size_edits.py": 6,
+    "test_size_edits.py": 8,
     "test_stated_roundings.py": 8,
     "test_nonfinite_decode.py": 40,
     "test_nonfinite_prefill.py": 40,
@@ -109,6 +110,11 @@ SAMPLED = {
     "test_hip_mla_sparse.py": 3,
     "test_lifetimes.py": 2,
     "test_hidden_rows.py": 108,
+    "test_pages.py::test_page": 3,
+    "test_advice_applied.py": 2,
+    "test_facts_of_arguments.py": 2,
+    "test_grains_of_queries.py": 4,
+    "test_mla_sparse_calls_blackwell.py": 3,
 }
 
 # Of the cases that this leaves of a file, whatever their test, again one of so many: tests take
@@ -172,18 +178,25 @@ def _beyond(
     group: Callable[[pytest.Item], str],
 ) -> set[pytest.Item]:
     """What is left out where of each group one of so many is run, at least one, `rates` by the
-    file's name: others when the sources have changed, and others of another `draw`."""
+    file's name, or the file's and the test's: others when the sources have changed, and others of
+    another `draw`."""
     salt = f"{sources('mlagen', 'schedules', 'templates')} {draw}"
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.path.name in rates:
+        if _rate(item, rates):
             groups.setdefault(group(item), []).append(item)
     left: set[pytest.Item] = set()
     for cases in groups.values():
-        one_of = rates[cases[0].path.name]
+        one_of = _rate(cases[0], rates)
         drawn = sorted(cases, key=lambda case: sha256(f"{salt} {case.nodeid}".encode()).digest())
         left.update(drawn[math.ceil(len(cases) / one_of) :])
     return left
+
+
+def _rate(item: pytest.Item, rates: Mapping[str, int]) -> int:
+    """Of how many cases one is run; 0: all are."""
+    name, test = item.path.name, getattr(item, "originalname", "")
+    return rates.get(f"{name}::{test}", rates.get(name, 0))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -54,7 +54,7 @@ def swap_ab(k, s, paged):
     if dequantizes:
         storage = parts.DequantizedKeys(kernel, pages, dequant, boxes)
     else:
-        storage = parts.StoredKeys(kernel, pages, width, boxes, cleans=not fp8)
+        storage = parts.StoredKeys(kernel, pages, width, boxes)
     products = (parts.E4m3 if fp8 else parts.Bf16)(kernel, queries, storage.keys)
     softmax = parts.SwapAbSoftmax(kernel, products.weights, "swap_ab/rows/paged/softmax")
     output = parts.SwapAbOutput(kernel, "output/swap_ab", storage.keys.tiles)
@@ -118,7 +118,7 @@ def swap_ab_split_roles(k, s, paged):
     kernel = parts.SwapAbKernel(k, s, rows, math, scores)
     pages = paged(kernel, producer)
     loaded = parts.SwapAbQueries(kernel, producer, ordered=parts.ordered_tiles(k))
-    storage = parts.StoredKeys(kernel, pages, 128, columns, cleans=False)
+    storage = parts.StoredKeys(kernel, pages, 128, columns)
     queries = parts.OrderedQueries(kernel, loaded)
     handed = parts.Handed(kernel, factors=ordered)
     scales = parts.KeyScales(kernel)

@@ -14,12 +14,7 @@ from mlagen.attention.latent.problem import LatentProblem
 from mlagen.attention.latent.sm_90a import swap_ab as parts
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form
-from mlagen.families.mla_sparse.sm_90a.gathered import (
-    Dequantized,
-    Gathered,
-    Grained,
-    loads_queries,
-)
+from mlagen.families.mla_sparse.sm_90a.gathered import Dequantized, Gathered, Grained
 from mlagen.families.mla_sparse.sm_90a.listed import SharedLists
 
 
@@ -55,8 +50,8 @@ def swap_ab_gathered(k, s, grained=False):
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
 
     kernel = parts.SwapAbKernel(k, s, heads, math, math)
-    queries = loads_queries(kernel, grained=grained)
     kind = Grained if grained else Dequantized if stored else Gathered
+    queries = kind.queries(kernel)
     storage = kind(kernel, queries, stored)
     lists = SharedLists(kernel, len(groups), ahead=storage.looks_ahead,
                         boxes=None if grained else heads)  # fmt: skip

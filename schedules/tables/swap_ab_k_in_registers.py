@@ -63,7 +63,7 @@ def swap_ab_k_in_registers(k, s, sums=False):
     keys = parts.OwnKeys(kernel, stored, FETCHING[rows_by].halves)
     queries = parts.OwnQueries(kernel, scales.queries)
     products = parts.KInRegisters(kernel, keys, queries, scales, count)
-    fetching = FETCHING[rows_by](kernel, keys, scales=scales.loads)
+    fetching = FETCHING[rows_by](kernel, keys, scales)
     softmax = parts.SwapAbSoftmax(kernel, scales.weights, "swap_ab/rows/listed/softmax")
     place = kernel.tiles("cache") if k.splits else ()
     output = parts.SwapAbOutput(kernel, "output/listed_swap_ab", place)

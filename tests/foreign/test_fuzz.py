@@ -12,8 +12,8 @@ from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Launch, emulate
 from mlagen.emulator.gfx950 import layout as y
 
-CASES = {"noise": 300, "truncated": 100, "flipped": 100, "text noise": 100, "pieces": 150}
-CASES |= {"words": 150, "manifests": 150}
+CASES = {"noise": 300, "truncated": 100, "flipped": 60, "text noise": 100, "pieces": 150}
+CASES |= {"words": 150, "manifests": 40}
 
 
 @pytest.mark.parametrize("name", SHARE)

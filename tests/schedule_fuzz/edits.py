@@ -61,9 +61,10 @@ KINDS: dict[str, Callable[[Plan], str | None]] = {
     "slots": edit_choices.slots,
     "knobs": edit_choices.knobs,
     "size": edit_sizes.size,
+    "flag": edit_sizes.flag,
     "left out": edit_sizes.left_out,
 }
-SIZES = {"size": 8, "left out": 2}  # a campaign of sizes alone
+SIZES = {"size": 8, "flag": 1, "left out": 2}  # a campaign of sizes alone
 # How often a kind is drawn. The first of several edits may be any; what is refused almost always
 # need not be tried as often as what may be right or wrong.
 WEIGHTS = {
@@ -101,16 +102,17 @@ def edited(
     spoken: frozenset[int],
     knobs: Mapping[str, Any],
     choices: Mapping[str, Sequence[Any]],
+    names: Mapping[str, Mapping[str, Any]],
     sizes: bool = False,
 ) -> Edited:
     """The schedule `name` of the source `text` after one to three random edits, or after one of
     `sizes`. `executed`: lines
     that the unedited schedule runs; `spoken`: those that record an operation; `choices`: of its
-    knobs."""
+    knobs; `names`: what those of its functions stand for."""
     rng = random.Random(seed)
     module = ast.parse(text)
     function = table_of(module, name)
-    plan = Plan(module, function, executed, spoken, dict(knobs), choices, rng)
+    plan = Plan(module, function, executed, spoken, dict(knobs), choices, rng, names)
     weights = SIZES if sizes else WEIGHTS[target]
     wanted = 1 if sizes else rng.choices((1, 2, 3), (75, 18, 7))[0]
     made: list[Edit] = []

@@ -70,6 +70,7 @@ class Surveyed:
     executed: frozenset[int]
     spoken: frozenset[int]  # lines that recorded an operation
     choices: dict[str, tuple[Any, ...]]
+    names: dict[str, dict[str, Any]]  # by function, what its names stand for when it ends
 
 
 @dataclasses.dataclass
@@ -97,11 +98,12 @@ def survey(case: Case, folder: Path) -> Surveyed:
     source = inlined(case.path.read_text(), _shared_text)
     function = _function(case, folder, source)
     executed: set[int] = set()
-    with _lines_of(function, executed):
+    names: dict[str, dict[str, Any]] = {}
+    with _lines_of(function, executed, names):
         schedule = schedule_of(function, _problem(case, function), case.knobs)
     spoken = frozenset(operation.line for operation in _operations(schedule))
     choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items() if k not in FIXED}
-    made = Surveyed(case, folder, source, frozenset(executed), spoken, choices)
+    made = Surveyed(case, folder, source, frozenset(executed), spoken, choices, names)
     _surveyed[case.name] = made
     return made
 
@@ -160,12 +162,17 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
 
 
 @contextmanager
-def _lines_of(function: ScheduleFunction, executed: set[int]) -> Iterator[None]:
-    """Adds the lines of the schedule's file that are run inside."""
+def _lines_of(
+    function: ScheduleFunction, executed: set[int], names: dict[str, dict[str, Any]]
+) -> Iterator[None]:
+    """Adds the lines of the schedule's file that are run inside, and what names of its functions
+    stand for in the end."""
     file = function.function.__code__.co_filename
 
     def local(frame: Any, event: str, argument: Any) -> Any:
         executed.add(frame.f_lineno)
+        if event == "return":
+            names[frame.f_code.co_name] = frame.f_globals | frame.f_locals
         return local
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -236,7 +243,7 @@ def draw(base: Surveyed, seed: int) -> Edited:
     return edited(
         base.source, case.function, f"{case.name}:{seed}", target=case.target,
         executed=base.executed, spoken=base.spoken, knobs=case.knobs, choices=base.choices,
-        sizes=seed >= SIZES,
+        names=base.names, sizes=seed >= SIZES,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class Block:
 @dataclass
 class Plan:
     """A schedule function's tree, and those of the functions of its file that it calls, while they
-    are edited."""
+    are edited. `names`: by function, what its names stand for when it ends."""
 
     module: ast.Module
     function: ast.FunctionDef
@@ -33,6 +33,7 @@ class Plan:
     knobs: dict[str, Any]
     choices: Mapping[str, Sequence[Any]]
     rng: random.Random
+    names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     loops: list[ast.For] = field(default_factory=list)
 
@@ -101,12 +102,22 @@ class Plan:
 
     # ---- what can be chosen --------------------------------------------------------------------
 
-    def declarations(self) -> list[ast.AST]:
-        """All that stands outside of loops and sections in executed statements."""
-        found: list[ast.AST] = []
+    def declarations(self) -> list[tuple[str, ast.AST]]:
+        """All that stands outside of loops and sections in executed statements, with the name of
+        its function."""
+        made = []
         for function in self.functions():
+            found: list[ast.AST] = []
             self._declared(function.body, found)
-        return found
+            made += [(function.name, node) for node in found]
+        return made
+
+    def stands_for(self, function: str, node: ast.expr) -> Any:
+        """What a name of a function, or an attribute of one, stands for; None: it is not known."""
+        try:
+            return eval(ast.unparse(node), {}, dict(self.names[function]))
+        except Exception:  # of a comprehension's variable too
+            return None
 
     def _declared(self, body: list[ast.stmt], found: list[ast.AST]) -> None:
         for stmt in body:

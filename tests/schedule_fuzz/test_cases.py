@@ -61,7 +61,7 @@ def test_loops_that_are_not_edited_are_found(
 ) -> None:
     """What a table calls of a file that is not read: one line is all that it says."""
     case = named("mla_decode_sm90")
-    before, loop, after = re.split(r"(?=    for i in tiles\(left)|(?=    with epilogue\(left)",
+    before, loop, after = re.split(r"(?=    for i in tiles\(left)|(?=    for i in tiles\(right)",
                                    case.path.read_text())  # fmt: skip
     called = "    turns(d, rows, knobs, left)\n"
     (tmp_path / "turns.py").write_text(

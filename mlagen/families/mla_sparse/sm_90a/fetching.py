@@ -18,18 +18,21 @@ from typing import ClassVar
 
 from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import OwnKeys
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel
+from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
 from mlagen.dsl import Tile, Value, at_least, touched
+from mlagen.errors import ScheduleError
 
 PITCH = 704  # bytes from row to row: eight lanes' 16 bytes of two rows meet no bank twice
 WARPS, AT_ONCE = 4, 8  # rows of a warp
 ROOM = PITCH * WARPS * AT_ONCE
 BARRIERS = 8 * WARPS  # bytes
 FOLDER = "swap_ab/rows/listed"
+Scales = ScaledNumbers | ScaledSums
 
 
 class RegisterLoads:
-    """Rows that are loaded to registers. `scales`: they come with scales, which are loaded when
-    those of the tile before are done with. `template`: of the loads of 64 columns."""
+    """Rows that are loaded to registers. What `scales` loads with them is loaded when that of the
+    tile before is done with. `template`: of the loads of 64 columns."""
 
     bulk: ClassVar[bool] = False  # whether rows may be fetched whole
     halves: ClassVar[tuple[str, ...]] = ("raw",)
@@ -37,9 +40,9 @@ class RegisterLoads:
     first: tuple[str, ...] = ()
 
     def __init__(
-        self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool, template: str = "fetch_box"
+        self, kernel: SwapAbKernel, keys: OwnKeys, scales: Scales, template: str = "fetch_box"
     ) -> None:
-        self.kernel, self.keys, self.scales, self.template = kernel, keys, scales, template
+        self.kernel, self.keys, self.scales, self.template = kernel, keys, scales.loads, template
         kernel.context |= {"loads": True, "by_bulk": ""}
 
     def after(self, box: int) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ class Bulk:
     first: tuple[str, ...] = ("take_first",)
     last: tuple[str, ...] = ()
 
-    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool) -> None:
+    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, scales: Scales) -> None:
         self.kernel, self.keys, s = kernel, keys, kernel.s
         tiles = kernel.tiles("cache")
         self.landing = s.smem.scratch("first rows", *tiles[: -(-ROOM // tiles[0].bytes)])
@@ -142,9 +145,15 @@ class Either:
     bulk: ClassVar[bool] = True
     halves, second, first = Bulk.halves, Bulk.second, Bulk.first
 
-    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, *, scales: bool) -> None:
-        loads = RegisterLoads(kernel, keys, scales=scales, template="bulk/fetch_box")
-        bulk = Bulk(kernel, keys, scales=scales)
+    def __init__(self, kernel: SwapAbKernel, keys: OwnKeys, scales: Scales) -> None:
+        signature = kernel.s.signature
+        if signature is None or all(one.name != "bulk" for one in signature.arguments):
+            raise ScheduleError(
+                "rows are fetched as the argument bulk says, which the kernel does not have",
+                hint="Listed(.., bulk=True) declares it",
+            )
+        loads = RegisterLoads(kernel, keys, scales, template="bulk/fetch_box")
+        bulk = Bulk(kernel, keys, scales)
         self.after, self.last = loads.after, loads.last
         self.fetch_after, self.fetch_scales = loads.fetch_after, loads.fetch_scales
         self.fetch_first, self.locate = bulk.fetch_first, bulk.locate

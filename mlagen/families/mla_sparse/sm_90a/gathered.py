@@ -49,6 +49,14 @@ def groups_of(
     )  # fmt: skip
 
 
+def own_queries(kernel: SwapAbKernel) -> OwnQueries:
+    """Q, by TMA, or by way of registers where bf16 is made of it."""
+    by_tma = kernel.k.dtype == "bf16"
+    return OwnQueries(
+        kernel, f"swap_ab/queries/own/{'load' if by_tma else 'read'}_queries", by_tma=by_tma
+    )
+
+
 def boxes(group: Pipeline) -> list[tuple[TmaTile, int]]:
     """A group's tiles with the first column of each."""
     return [(tile, COLUMNS * n) for n, tile in enumerate(group.tiles)]
@@ -61,6 +69,7 @@ class Gathered:
     before: tuple[str, ...] = ()  # of the plain order: what is done before keys are in SMEM
     grains: tuple[str, ...] = ()
     weights = WeightForm(2 * TILE, context={"values_of": "bf16", "stored": None})
+    queries = staticmethod(own_queries)
 
     def __init__(self, kernel: SwapAbKernel, queries: OwnQueries, stored: None) -> None:
         self.groups = groups_of(kernel, (16, 32), by_warps=False)
@@ -87,6 +96,7 @@ class Dequantized:
     before: tuple[str, ...] = ("fetch",)
     grains: tuple[str, ...] = ()
     weights = WeightForm(2 * TILE, context={"values_of": "bf16"})
+    queries = staticmethod(own_queries)
 
     def __init__(
         self, kernel: SwapAbKernel, queries: OwnQueries, stored: RowForm, scales: int = 0
@@ -145,6 +155,11 @@ class Grained:
     before = ("fetch", "measure")
     weights = WeightForm(2 * TILE, context={"values_of": "f16", "grained": True})
 
+    @staticmethod
+    def queries(kernel: SwapAbKernel) -> OwnQueries:
+        """Q, by way of registers, where f16 is made of it."""
+        return OwnQueries(kernel, "grained/lift_queries")
+
     def __init__(self, kernel: SwapAbKernel, queries: OwnQueries, stored: RowForm) -> None:
         rows = Dequantized(kernel, queries, stored, LANES)  # all four of a row
         self.kernel, self.rows, s = kernel, rows, kernel.s
@@ -187,13 +202,3 @@ class Grained:
             words=self.rows.words(group), uses=(raw,),
             defines=(raw, Value(self.rooms[group].name, tile)),
         )  # fmt: skip
-
-
-def loads_queries(kernel: SwapAbKernel, *, grained: bool) -> OwnQueries:
-    """How Q comes: by TMA, or by way of registers where bf16 or f16 is made of it."""
-    if grained:
-        return OwnQueries(kernel, "grained/lift_queries")
-    by_tma = kernel.k.dtype == "bf16"
-    return OwnQueries(
-        kernel, f"swap_ab/queries/own/{'load' if by_tma else 'read'}_queries", by_tma=by_tma
-    )

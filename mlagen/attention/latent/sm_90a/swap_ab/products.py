@@ -20,6 +20,7 @@ from mlagen.attention.latent.sm_90a.swap_ab.queries import OwnQueries, SwapAbQue
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import WeightForm
 from mlagen.attention.latent.sm_90a.swap_ab.storage import BOX, KeyRing
 from mlagen.dsl import Tile, Value, exactly
+from mlagen.errors import ScheduleError
 from mlagen.targets.nvidia.dsl import Pipeline
 
 STEP = 16  # keys of a matrix instruction
@@ -42,6 +43,15 @@ def maxima(order: Order) -> dict[str, Any]:
     return {"bias": order.bias, "stays": order.slack, "fine": order.fine, "fp32": fp32}
 
 
+def check_products(kernel: SwapAbKernel, compute: str) -> None:
+    """ScheduleError where the problem has products of other numbers than `compute`."""
+    if kernel.k.compute != compute:
+        raise ScheduleError(
+            f"products of {compute}; the problem's are of compute={kernel.k.compute}",
+            hint="E4m3 serves compute=fp8, Bf16 all others",
+        )
+
+
 class Bf16:
     """Products of bf16, a group for the columns of each barrier. `early`, `late`: columns of V that
     are read to registers before P is known, and after; `frees`: the ones that keys are done with
@@ -52,6 +62,7 @@ class Bf16:
     frees = "last"
 
     def __init__(self, kernel: SwapAbKernel, queries: SwapAbQueries, keys: KeyRing) -> None:
+        check_products(kernel, "bf16")
         self.kernel, self.query, self.keys = kernel, queries.pipeline.name, keys
         kernel.context |= {
             "steps": TILE // STEP, "parts_a_weight": kernel.k.d_v // COLUMNS, "neighbours": False,
@@ -100,6 +111,7 @@ class E4m3:
     )  # fmt: skip
 
     def __init__(self, kernel: SwapAbKernel, queries: SwapAbQueries, keys: KeyRing) -> None:
+        check_products(kernel, "fp8")
         held = kernel.s.choice("held", *((4, 2) if kernel.rows <= 24 else (2,)),
                                comment="tiles of columns of V read before P is known")  # fmt: skip
         self.kernel, self.query, self.keys = kernel, queries.pipeline.name, keys

@@ -96,12 +96,10 @@ class Filled:
 
 
 class StoredKeys(Filled):
-    """Keys that products take as they arrive. `cleans`: products read values from SMEM, where keys
-    that the sequence does not have must be finite."""
+    """Keys that products take as they arrive. Values of bf16 are read from SMEM, where keys that
+    the sequence does not have must be finite (`cleans`); e4m3 goes through registers."""
 
-    def __init__(
-        self, kernel: SwapAbKernel, rows: SwapAbRows, columns: int, each: int, *, cleans: bool
-    ) -> None:
+    def __init__(self, kernel: SwapAbKernel, rows: SwapAbRows, columns: int, each: int) -> None:
         self.kernel, k = kernel, kernel.k
         check_width("keys", columns, 2 if k.cache_dtype == "bf16" else 1)
         users = kernel.users
@@ -113,7 +111,7 @@ class StoredKeys(Filled):
         )  # fmt: skip
         # Rows that are fetched one by one are 0 past the end, unless a window hides some.
         self.arriving = self.keys.pipelines
-        self.cleans = cleans and bool(k.window or not rows.producer_threads)
+        self.cleans = k.cache_dtype == "bf16" and bool(k.window or not rows.producer_threads)
         for n, pipeline in enumerate(self.keys.pipelines):
             bind(pipeline, rows.mover(pipeline, self.keys.boxes(n, pipeline.tiles)))
 
