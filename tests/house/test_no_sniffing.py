@@ -25,7 +25,7 @@ LISTED = {
     ("tune/judge.py", "info.target in MODELLED"): "the same",
     ("tune/measured.py", "name == target"): "which GPU a measurement is of",
     ("tune/lookup.py", "artifact.manifest.knobs"): "users are told which knobs were taken",
-    ("tune/measured.py", "reference.manifest.knobs"): "what is built again, beside itself",
+    ("tune/measured.py", "reference.manifest.knobs"): "whether it is the one asked for",
     ("verify/run.py", "manifest.target not in EMULATED"): "whether an emulator executes it",
 }
 
