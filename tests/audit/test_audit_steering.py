@@ -87,6 +87,13 @@ def test_no_value_is_found_where_there_is_none(made: Expressions) -> None:
     assert not decisions().decide(made.of("lt_i32", shortest(made), shortest(made)), True)
 
 
+def test_no_workgroup_is_beyond_the_largest_grid(made: Expressions) -> None:
+    """A grid may have more than 1 << 24 workgroups in x, and has fewer in z."""
+    for axis, there in ((0, True), (2, False)):
+        offset = made.of("s_mul_i32", made.leaf("workgroup", axis), 64)
+        assert decisions().decide(made.of("eq_u32", offset, 1 << 30), True) == there
+
+
 def test_leaves_behind_minus_signs_alone(made: Expressions) -> None:
     a, b, c = (made.leaf("memory", i) for i in range(3))
     assert taken_away(made.of("s_sub_u32", a, b)) == {b}

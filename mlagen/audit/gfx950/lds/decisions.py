@@ -28,6 +28,9 @@ _TRIAL_STEPS = 20  # nodes that a trial evaluates, about
 _SIZES = (*(64 * tiles + more for tiles in range(1, 17) for more in (0, 1)), _LARGE)
 _TOGETHER, _DRAWS, _ALL_DRAWS = 16, 1000, 3000  # leaves drawn at once; how often, and in a run
 _DRAWN = (0, 1, _LARGE, 1 << 24)  # the last as what a kernel divides before it counts with it
+_GRID = (1 << 31, 1 << 16, 1 << 16)
+"""Workgroups in x, y, z of the largest grid (`maxGridSize` of HIP's device properties): with more,
+products with their numbers would wrap around."""
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -145,9 +148,9 @@ class Decisions:
 
     def _in_the_grid(self, leaf: Node, value: int) -> bool:
         """Whether a leaf may have a value: there are no workgroups outside of the grid."""
-        if self._grid is None or leaf.args[0] != "workgroup":
+        if leaf.args[0] != "workgroup":
             return True
-        return 0 <= value < self._grid[leaf.args[1]]
+        return 0 <= value < (self._grid or _GRID)[leaf.args[1]]
 
     def _with(self, leaf: Node, value: int) -> Values:
         return Values({**self.model, leaf: value & MASK}, self._values, leaf)
