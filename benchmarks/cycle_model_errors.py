@@ -20,7 +20,7 @@ from cycle_model import validation_text as text
 from cycle_model.aiter_prefill import KERNELS
 from cycle_model.ladder import Shape, beside
 
-from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.simulate import machine_of
 from mlagen.errors import MissingError
 from mlagen.timing import Machine

@@ -19,7 +19,7 @@ kernel has ended, which it waits for. No wait is by hand.
 from mlagen.attention.latent.block_sizes import BLOCK_ROWS
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.nvidia.operations import BLACKWELL, HOPPER, MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.combine import BLACKWELL, HOPPER, MlaDecodeMerge
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")

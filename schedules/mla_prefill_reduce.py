@@ -12,7 +12,7 @@ registers leave room for many on a CU. It needs no LDS, as no lane needs what an
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
-from mlagen.families.split_merge.gfx950.operations import Merge
+from mlagen.families.split_merge.gfx950.combine import Merge
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.targets.gfx950.dsl import cluster, roles
 

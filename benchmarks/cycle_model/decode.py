@@ -21,9 +21,9 @@ from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.activity import Activity
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import LINE, SECTOR, access_costs
+from mlagen.timing.cycle_program import STORE, UNIT, VMEM, read_program
+from mlagen.timing.cycle_state import Ints
 from mlagen.timing.power import Rates, clock_of
-from mlagen.timing.program import STORE, UNIT, VMEM, read_program
-from mlagen.timing.state import Ints
 from mlagen.timing.unit import residents, time_unit
 from mlagen.timing.whole import XCDS
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from mlagen.cli.printing import print_facts, print_table, say
 from mlagen.cli.progress import ProgressBar, progress_bar
-from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.side_by_side import side_by_side
 from mlagen.cli.weighing import Demand, line_of
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError, UnprovedError

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import progress_bar
-from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.ptx_files import named, read_text
 from mlagen.cli.side_by_side import side_by_side
-from mlagen.cli.text import named, read_text
 from mlagen.cli.weighing import Demand, line_of
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError, UnprovedError
 from mlagen.names import short_name

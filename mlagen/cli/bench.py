@@ -6,9 +6,9 @@ import click
 
 from mlagen.app.texts import BuildTexts
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
+from mlagen.cli.printing import print_facts, print_json, print_table
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
-from mlagen.cli.report import print_facts, print_json, print_table
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError, WrongResultError
 

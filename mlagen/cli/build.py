@@ -8,9 +8,9 @@ import click
 
 from mlagen.app.texts import BuildTexts
 from mlagen.cli.options import build_options, json_option
+from mlagen.cli.printing import print_facts, print_json, say
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option, forced
-from mlagen.cli.report import print_facts, print_json, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 from mlagen.errors import ConfigError
 

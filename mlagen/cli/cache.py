@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_json, print_table, readable_bytes, say
+from mlagen.cli.printing import print_json, print_table, readable_bytes, say
 
 _SHOWN = 20  # things that are not mlagen's
 

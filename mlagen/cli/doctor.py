@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
+from mlagen.cli.printing import print_json, print_table, say
 from mlagen.cli.progress import progress_bar
-from mlagen.cli.report import print_json, print_table, say
 
 
 @click.command("doctor")

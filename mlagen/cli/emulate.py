@@ -11,10 +11,10 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options, seed_option
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import Progress, progress_bar
+from mlagen.cli.ptx_files import named, read_text
 from mlagen.cli.replacing import force_option, forced
-from mlagen.cli.report import print_facts, print_json, print_table, say
-from mlagen.cli.text import named, read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
 from mlagen.cli.weighing import Demand, demand_options
 from mlagen.errors import ConfigError, FindingsError

@@ -8,9 +8,9 @@ import click
 
 from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
-from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError
 from mlagen.inspect.tables import CodeTable

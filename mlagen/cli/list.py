@@ -9,7 +9,7 @@ import click
 
 from mlagen.app.texts import assignments
 from mlagen.cli.options import json_option
-from mlagen.cli.report import (
+from mlagen.cli.printing import (
     print_facts,
     print_json,
     print_line,

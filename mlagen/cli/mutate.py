@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
+from mlagen.cli.printing import print_facts, print_table, say
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option, forced
-from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlagen.cli import terminal
-from mlagen.cli.report import say
+from mlagen.cli.printing import say
 from mlagen.untrusted import printable
 
 Progress = Callable[[int, int], None]

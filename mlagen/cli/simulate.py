@@ -12,9 +12,9 @@ import click
 from mlagen.app.texts import BuildTexts
 from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options, problem_option
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
-from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE
 from mlagen.disk import exists
 from mlagen.errors import ConfigError

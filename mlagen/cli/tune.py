@@ -12,9 +12,9 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option, seed_option
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.replacing import force_option
-from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE, Amount
 from mlagen.disk import checked_output
 from mlagen.errors import MissingError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
+from mlagen.cli.printing import print_facts, print_json, print_table, say
 from mlagen.cli.progress import progress_bar
-from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME
 from mlagen.cli.weighing import Demand, demand_options
 from mlagen.errors import ConfigError

@@ -13,7 +13,7 @@ from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import MachineInstruction
 from mlagen.binary.text import waitcnt_fields, waitcnt_text
 from mlagen.inspect import banks, blocks
-from mlagen.inspect.facts import artifact_facts, artifact_resources
+from mlagen.inspect.head_facts import artifact_facts, artifact_resources
 from mlagen.inspect.lifting import Lifted, end_of, find_roles, lift, loops_of, timeline
 from mlagen.inspect.liveness import read_liveness
 from mlagen.inspect.model import CodeCluster, CodeLine, CodeWait, Inspection, MemoryArea

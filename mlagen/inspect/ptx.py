@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlagen.artifact import Artifact, HandoffMap, KernelMap, SourceLine
 from mlagen.errors import BinaryError, MissingError, UnsupportedError
-from mlagen.inspect.facts import artifact_facts, artifact_resources
+from mlagen.inspect.head_facts import artifact_facts, artifact_resources
 from mlagen.inspect.model import (
     CodeCluster,
     CodeLine,

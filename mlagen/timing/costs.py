@@ -16,7 +16,7 @@ from mlagen.binary.instruction import MachineInstruction
 from mlagen.emulator.native.kept_code import keep
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import Machine
-from mlagen.timing.state import MODEL
+from mlagen.timing.cycle_state import MODEL
 
 LINE = 128  # bytes of a cache line of L1 and L2 (CDNA3 ISA guide)
 SECTOR = 64  # bytes that the L1 asks the L2 for at least: half a line (TCP_TCC requests of rocprof)

@@ -15,11 +15,11 @@ from typing import Any, Final
 from numba import njit
 
 from mlagen.emulator.native.kept_code import keep
+from mlagen.timing import cycle_program as p
+from mlagen.timing import cycle_state as s
 from mlagen.timing import pipes as h
-from mlagen.timing import program as p
-from mlagen.timing import state as s
 from mlagen.timing import waves as w
-from mlagen.timing.state import MODEL, OPTIONS, compiled
+from mlagen.timing.cycle_state import MODEL, OPTIONS, compiled
 
 _FOREVER: Final = 1 << 22  # cycles without an instruction: nothing goes on
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlagen.errors import ConfigError
 from mlagen.targets.gfx950.limits import GFX950
-from mlagen.timing import program
+from mlagen.timing import cycle_program
 from mlagen.timing.loops import HotLoop
 from mlagen.timing.model import Place, ScheduleSource
 from mlagen.timing.unit import UnitTimes
@@ -61,12 +61,14 @@ def events(unit: UnitTimes, window: tuple[int, int], limit: int) -> list[TimedEv
     for number, (wave, steps) in enumerate(zip(unit.waves, chosen, strict=True)):
         for step in steps:
             row, start = int(wave.rows[step]), int(wave.issued[step])
-            kind = int(rows[row, program.UNIT])
-            port = int(rows[row, program.PORT]) if kind <= program.MATRIX else slot
-            found.append(TimedEvent(_wave(unit, number), program.UNITS[kind], row, start, port))
-            if kind == program.MATRIX:
+            kind = int(rows[row, cycle_program.UNIT])
+            port = int(rows[row, cycle_program.PORT]) if kind <= cycle_program.MATRIX else slot
+            found.append(
+                TimedEvent(_wave(unit, number), cycle_program.UNITS[kind], row, start, port)
+            )
+            if kind == cycle_program.MATRIX:
                 track = f"matrix unit of SIMD {number % GFX950.simds_per_cu}"
-                busy = int(rows[row, program.BUSY])
+                busy = int(rows[row, cycle_program.BUSY])
                 found.append(TimedEvent(track, "matrix", row, start, busy))
     return found
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from mlagen.timing.state import ARRIVALS, B_LDS, B_MEMORY, compiled
+from mlagen.timing.cycle_state import ARRIVALS, B_LDS, B_MEMORY, compiled
 
 # In `Pipes.free`.
 _LDS: Final = 0

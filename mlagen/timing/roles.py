@@ -9,7 +9,7 @@ import numpy as np
 
 from mlagen.binary.effects import is_lds_dma
 from mlagen.targets.gfx950.limits import GFX950
-from mlagen.timing import program, state
+from mlagen.timing import cycle_program, cycle_state
 from mlagen.timing.loops import HotLoop, find_loop, flops_of
 from mlagen.timing.model import ClusterTimes, Place, RoleTimes, StallLine
 from mlagen.timing.unit import UnitTimes
@@ -36,7 +36,7 @@ def roles_of(
 def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> RoleTimes:
     kernel, rows = unit.program.kernel, unit.program.rows
     loop = loops[0]
-    matrix = rows[loop.iteration, program.UNIT] == program.MATRIX
+    matrix = rows[loop.iteration, cycle_program.UNIT] == cycle_program.MATRIX
     cycles = [one.cycles(unit.waves[one.wave].issued) for one in loops]
     return RoleTimes(
         waves=tuple(one.wave for one in loops),
@@ -46,7 +46,7 @@ def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> RoleTim
         tiles=loop.tiles,
         cycles=float(np.mean(cycles)) / loop.tiles,
         matrix=float(matrix.sum()) / loop.tiles,
-        matrix_cycles=float(rows[loop.iteration[matrix], program.BUSY].sum()) / loop.tiles,
+        matrix_cycles=float(rows[loop.iteration[matrix], cycle_program.BUSY].sum()) / loop.tiles,
         flops=sum(flops_of(kernel.instructions[row]) for row in loop.iteration) / loop.tiles,
         clusters=tuple(_clusters(unit, loop, place)),
     )
@@ -55,7 +55,7 @@ def _role(unit: UnitTimes, loops: list[HotLoop], place: Place | None) -> RoleTim
 def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[ClusterTimes]:
     kernel, rows = unit.program.kernel, unit.program.rows
     length = len(loop.iteration)
-    barriers = np.flatnonzero(rows[loop.iteration, program.UNIT] == program.BARRIER) + 1
+    barriers = np.flatnonzero(rows[loop.iteration, cycle_program.UNIT] == cycle_program.BARRIER) + 1
     cuts = [0, *(int(cut) for cut in barriers if cut < length), length]
     spent = _cluster_cycles(unit, loop, len(cuts) - 1)
     executed = executions(unit)
@@ -71,12 +71,12 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
                 first=offset,
                 last=kernel.instructions[mine[-1]].offset,
                 instructions=len(mine),
-                matrix=int((rows[mine, program.UNIT] == program.MATRIX).sum()),
+                matrix=int((rows[mine, cycle_program.UNIT] == cycle_program.MATRIX).sum()),
                 cycles=float(spent[number]),
-                issuing=float(by_reason[state.ISSUED]),
+                issuing=float(by_reason[cycle_state.ISSUED]),
                 stalls={
-                    state.REASONS[i]: float(by_reason[i])
-                    for i in range(1, len(state.REASONS))
+                    cycle_state.REASONS[i]: float(by_reason[i])
+                    for i in range(1, len(cycle_state.REASONS))
                     if by_reason[i] >= 0.5
                 },
                 place=str(place(offset)) if place else "",
@@ -88,7 +88,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
 def _cluster_cycles(unit: UnitTimes, loop: HotLoop, count: int) -> np.ndarray:
     """Cycles of each cluster, over the steady iterations with as many barriers as the typical."""
     wave = unit.waves[loop.wave]
-    barrier = unit.program.rows[wave.rows, program.UNIT] == program.BARRIER
+    barrier = unit.program.rows[wave.rows, cycle_program.UNIT] == cycle_program.BARRIER
     found = []
     for first, after in pairwise(loop.starts[loop.steady]):
         cuts = np.flatnonzero(barrier[first:after]) + 1 + first
@@ -117,10 +117,12 @@ def utilisation(unit: UnitTimes, loops: Sequence[HotLoop]) -> dict[str, float]:
     for wave in unit.waves:
         inside = (wave.issued >= begin) & (wave.issued < end)
         mine = rows[wave.rows[inside]]
-        kind = mine[:, program.UNIT]
-        totals["matrix"] += float(mine[kind == program.MATRIX, program.BUSY].sum())
-        totals["vector"] += float(mine[kind <= program.MATRIX, program.PORT].sum())
-        totals["transcendental"] += float(mine[kind == program.TRANS, program.PORT].sum())
+        kind = mine[:, cycle_program.UNIT]
+        totals["matrix"] += float(mine[kind == cycle_program.MATRIX, cycle_program.BUSY].sum())
+        totals["vector"] += float(mine[kind <= cycle_program.MATRIX, cycle_program.PORT].sum())
+        totals["transcendental"] += float(
+            mine[kind == cycle_program.TRANS, cycle_program.PORT].sum()
+        )
         totals["LDS"] += float(wave.lds[inside].sum())
         totals["LDS"] += float(moved[wave.rows[inside]].sum()) / machine.lds_dma_bytes
         totals["issue"] += float(machine.slot * inside.sum())
@@ -141,7 +143,7 @@ def stall_parts(unit: UnitTimes, rows: np.ndarray) -> dict[str, float]:
     """Parts of the wave-cycles of `rows` by reason, issuing among them."""
     totals = unit.stalls[rows].sum(axis=0)
     whole = max(float(totals.sum()), 1.0)
-    return {state.REASONS[i]: float(totals[i]) / whole for i in range(len(totals))}
+    return {cycle_state.REASONS[i]: float(totals[i]) / whole for i in range(len(totals))}
 
 
 def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple[StallLine, ...]:
@@ -149,10 +151,12 @@ def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple
     kernel = unit.program.kernel
     found = []
     for row in rows:
-        for reason in range(1, len(state.REASONS)):
+        for reason in range(1, len(cycle_state.REASONS)):
             cycles = int(unit.stalls[row, reason])
             if cycles:
                 ins = kernel.instructions[row]
                 where = (str(place(ins.offset)) if place else "") or f"{ins.offset:#x}"
-                found.append(StallLine(where, ins.offset, str(ins), state.REASONS[reason], cycles))
+                found.append(
+                    StallLine(where, ins.offset, str(ins), cycle_state.REASONS[reason], cycles)
+                )
     return tuple(sorted(found, key=lambda line: -line.cycles))

@@ -13,8 +13,16 @@ from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import engine
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import AccessCosts, access_costs
-from mlagen.timing.program import TimedKernel, read_program
-from mlagen.timing.state import B_SIZE, REASONS, Counts, Ints, MachineNumbers, Steps, compute_unit
+from mlagen.timing.cycle_program import TimedKernel, read_program
+from mlagen.timing.cycle_state import (
+    B_SIZE,
+    REASONS,
+    Counts,
+    Ints,
+    MachineNumbers,
+    Steps,
+    compute_unit,
+)
 
 
 @dataclass(frozen=True, eq=False)

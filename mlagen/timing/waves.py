@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlagen.timing import program as p
-from mlagen.timing import state as s
-from mlagen.timing.state import compiled
+from mlagen.timing import cycle_program as p
+from mlagen.timing import cycle_state as s
+from mlagen.timing.cycle_state import compiled
 
 
 @compiled

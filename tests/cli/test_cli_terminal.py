@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from mlagen import env
 from mlagen.app import catalogue
-from mlagen.cli import report, terminal
+from mlagen.cli import printing, terminal
 from mlagen.cli.main import run
 from mlagen.cli.verbs import VERBS, cli
 
@@ -116,13 +116,13 @@ CELLS = st.lists(st.text("ab ", max_size=40), min_size=1, max_size=4)
 @given(st.lists(st.tuples(CELLS), min_size=1, max_size=6), st.integers(20, 100))
 def test_columns_have_the_room_or_are_given_up(columns: list[tuple[list[str]]], room: int) -> None:
     cells = [each[0] for each in columns]
-    widths = report._fitting(cells, room)
+    widths = printing._fitting(cells, room)
     if widths is None:
         return
     assert sum(widths) <= room
     for column, width in zip(cells, widths, strict=True):
         assert width >= max(len(word) for cell in column for word in [*cell.split(), ""])
-        assert width == max(map(len, column)) or width >= report._NARROWEST
+        assert width == max(map(len, column)) or width >= printing._NARROWEST
 
 
 def test_a_folded_table_keeps_every_word(
@@ -130,12 +130,12 @@ def test_a_folded_table_keeps_every_word(
 ) -> None:
     monkeypatch.setattr(terminal, "width", lambda: 40)
     words = [f"word{n}" for n in range(20)]
-    report.print_table("t", ("a", "b"), [("key", " ".join(words))])
+    printing.print_table("t", ("a", "b"), [("key", " ".join(words))])
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 40
     assert [word for word in out.split() if word.startswith("word")] == words
     path = "/" + "x" * 60
-    report.print_table("t", ("a", "b"), [("key", path)])
+    printing.print_table("t", ("a", "b"), [("key", path)])
     assert path in capsys.readouterr().out  # whole, for whoever copies it
 
 

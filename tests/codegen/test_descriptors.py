@@ -13,7 +13,7 @@ from mlagen.codegen.target import schedule_of, templates_for
 from mlagen.errors import ProofError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.nvidia.codegen.descriptors import _misplaced, _Sum, check_descriptors
-from mlagen.targets.nvidia.codegen.text import print_streams
+from mlagen.targets.nvidia.codegen.ptx_text import print_streams
 from mlagen.targets.nvidia.codegen.thin import plan
 from mlagen.targets.nvidia.dsl.smem import Smem
 

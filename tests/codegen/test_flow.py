@@ -149,9 +149,9 @@ def test_the_printed_control_flow_is_followed(monkeypatch):
     assert isinstance(schedule, Schedule)
     right = generate(schedule, templates_for("gfx950"))
     assert not right.proof.violations
-    from mlagen.targets.gfx950.codegen import layout
+    from mlagen.targets.gfx950.codegen import code_layout
 
-    prologue = layout.StreamBuilder._prologue
+    prologue = code_layout.StreamBuilder._prologue
 
     def one_more(self):
         segment = prologue(self)
@@ -159,7 +159,7 @@ def test_the_printed_control_flow_is_followed(monkeypatch):
         segment.head[:] = self.control.code(f"s_sub_u32 s[LEFT], s[N], {low + high - 1}")
         return segment
 
-    monkeypatch.setattr(layout.StreamBuilder, "_prologue", one_more)
+    monkeypatch.setattr(code_layout.StreamBuilder, "_prologue", one_more)
     wrong = generate(schedule, templates_for("gfx950"))
     texts = [violation.text for violation in wrong.proof.violations]
     assert "error[control-flow]" in texts[0] and "all tiles are done if it goes to" in texts[0]

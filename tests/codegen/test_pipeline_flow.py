@@ -28,15 +28,15 @@ from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.nvidia.operations import HOPPER, MlaDecodeMerge
+from mlagen.families.split_merge.nvidia.combine import HOPPER, MlaDecodeMerge
 from mlagen.schedules.mla_decode_sm90 import seesaw_knobs
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
+from mlagen.targets.nvidia.codegen.completeness import check_words
 from mlagen.targets.nvidia.codegen.derive import check_pipelines, derive
 from mlagen.targets.nvidia.codegen.effects import UnknownInstruction, effect_of
 from mlagen.targets.nvidia.codegen.flow import check_flow
 from mlagen.targets.nvidia.codegen.proof import prove_pipelines
-from mlagen.targets.nvidia.codegen.text import print_streams
-from mlagen.targets.nvidia.codegen.words import check_words
+from mlagen.targets.nvidia.codegen.ptx_text import print_streams
 from mlagen.targets.nvidia.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from test_two_effect_tables import decoded, named
 from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
 from mlagen.binary.hazards import strictest_pair
-from mlagen.emulator.gfx950.tables import OPCODES
+from mlagen.emulator.gfx950.engine_operations import OPCODES
 from mlagen.errors import TemplateError
 from mlagen.targets.gfx950.codegen.dpp import CONTROLS
 from mlagen.targets.gfx950.codegen.hazards import HazardTracker

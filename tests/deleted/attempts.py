@@ -19,7 +19,7 @@ from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.build import render as render_gfx950
 from mlagen.targets.gfx950.codegen.proof import require
 from mlagen.targets.nvidia.codegen.build import prove_pipeline
-from mlagen.targets.nvidia.codegen.text import render_pipeline
+from mlagen.targets.nvidia.codegen.ptx_text import render_pipeline
 
 SECTIONS = ("prologue", "items", "loop", "epilogue")
 KINDS: dict[str, Callable[[Place], Iterator[Edit]]] = {

@@ -11,8 +11,8 @@ from gfx950_assembler import assemble
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.tables import OPCODES
-from mlagen.emulator.tracing.formats import float_operation, matrix_formats, values
+from mlagen.emulator.gfx950.engine_operations import OPCODES
+from mlagen.emulator.tracing.float_operands import float_operation, matrix_formats, values
 
 F32 = np.float32
 

@@ -15,7 +15,7 @@ import numpy as np
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.findings import merge
 from mlagen.emulator.ptx.host.grid import ClusterEnd, run_grid
-from mlagen.emulator.ptx.host.maps import passed, record
+from mlagen.emulator.ptx.host.map_records import passed, record
 from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, GlobalBuffer
 from mlagen.emulator.ptx.program import Program, translate
 from mlagen.emulator.tensor_maps import BYTES, TensorMap

@@ -9,8 +9,8 @@ import pytest
 from released_early import planted
 from running import run
 
-from mlagen.emulator.ptx.order.layout import KEPT
 from mlagen.emulator.ptx.order.meeting import LATE
+from mlagen.emulator.ptx.order.record_sizes import KEPT
 from mlagen.verify import verify
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))

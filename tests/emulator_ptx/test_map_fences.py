@@ -10,7 +10,7 @@ from running import kernel, run
 
 from mlagen.audit.ptx import audit_ptx
 from mlagen.emulator import Argument, Buffer, Launch, TensorMap, emulate
-from mlagen.emulator.ptx.host.maps import passed
+from mlagen.emulator.ptx.host.map_records import passed
 from mlagen.severity import ERROR, of
 
 RULE = "tensormap-fence"

@@ -5,7 +5,7 @@ import pytest
 from running import kernel, run
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 
 MODES = ("latest", "earliest", "drawn")
 HEAD = ".shared .align 8 .b64 bar;\n.shared .align 16 .b8 buf[1024];"

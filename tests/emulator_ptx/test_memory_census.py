@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import kernel
 
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.translate import memory
 from mlagen.emulator.ptx.translate.rows import Translator
 from mlagen.ptx import Entry, read_ptx

@@ -6,7 +6,7 @@ import pytest
 from running import Ran, kernel, run
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order import layout as o
+from mlagen.emulator.ptx.order import record_sizes as o
 
 SHARED = ".shared .align 128 .b8 sh[4096];"
 START = """mov.u32 %r1, %tid.x; mov.u32 %r2, sh; and.b32 %r3, %r1, 31; shr.u32 %r4, %r1, 5;

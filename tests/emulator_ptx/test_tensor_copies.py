@@ -269,7 +269,7 @@ ret;
 
 @pytest.mark.parametrize("mark", [b"", b"x" * 16, b"tros_map" + (9).to_bytes(8, "little")])
 def test_what_is_no_map_stops_the_run(mark):
-    from mlagen.emulator.ptx.host.maps import passed
+    from mlagen.emulator.ptx.host.map_records import passed
 
     raw = mark.ljust(128, b"\0")
     if mark.startswith(b"tros"):

@@ -10,8 +10,8 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation.ptx.kernel import MutatedKernel
 from mlagen.mutation.ptx.makers import make_mutants
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel
 from mlagen.ptx import read_ptx
 from mlagen.targets.nvidia.ptxas import PtxasResult
 from mlagen.verify import kind_of

@@ -30,7 +30,7 @@ from aiter import MODES, missing, object_file, objects
 from mla_verdicts import to_lds
 
 from mlagen.audit.gfx950 import Finding, InstructionPair, KernelAudit, audit_kernel
-from mlagen.audit.gfx950.lds.program import LdsProgram
+from mlagen.audit.gfx950.lds.lds_program import LdsProgram
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import read_flow

@@ -31,7 +31,7 @@ from aiter import missing, object_file
 
 from mlagen.artifact import read_artifact
 from mlagen.audit.gfx950 import CodeMutant, audit_kernel, code_mutants
-from mlagen.audit.gfx950.lds.program import LdsProgram
+from mlagen.audit.gfx950.lds.lds_program import LdsProgram
 from mlagen.audit.gfx950.mutants import draw
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.emulator import Mode, SanitizerFinding

@@ -15,7 +15,7 @@ from hip_standin import StandIn, TorchTensor, call, rocm_torch
 
 from mlagen.app.build import build_artifact
 from mlagen.errors import UnsupportedError, WrongResultError
-from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.judging import Judge
 from mlagen.mutation.gfx950.mutant import assembled
 from mlagen.tune import measured, verified_workload
 from mlagen.tune.verified_workload import VerifiedWorkload

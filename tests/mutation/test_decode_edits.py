@@ -13,8 +13,8 @@ import pytest
 from decode_runs import DecodeRuns, decode
 
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.mutation.ptx import judge as ptx_judge
-from mlagen.mutation.ptx.judge import PtxJudge
+from mlagen.mutation.ptx import judging as ptx_judge
+from mlagen.mutation.ptx.judging import PtxJudge
 from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit
 from mlagen.ptx import read_ptx
 

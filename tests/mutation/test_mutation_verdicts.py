@@ -14,8 +14,8 @@ from mlagen import emulator
 from mlagen.errors import FindingsError
 from mlagen.mutation import ArtifactSource, CampaignReport, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
-from mlagen.mutation.gfx950 import judge
-from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950 import judging
+from mlagen.mutation.gfx950.judging import Judge
 from mlagen.mutation.gfx950.mutant import Mutant, assembled
 from mlagen.mutation.gfx950.subject import make_mutants
 
@@ -133,7 +133,7 @@ def test_what_a_blind_checker_does_not_see_is_missed(
         return replace(emulate(*arguments, **options), findings=())
 
     monkeypatch.setattr(emulator, "emulate", blind)
-    monkeypatch.setattr(judge, "RANDOM_RUNS", 2)
+    monkeypatch.setattr(judging, "RANDOM_RUNS", 2)
     mutant = find("nops", "one shorter", "N = 2, cluster C, i = 0", what="s_nop 1 -> s_nop 0")
     verdict = judged.judge(mutant)
     assert verdict.outcome == "missed"

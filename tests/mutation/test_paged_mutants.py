@@ -10,7 +10,7 @@ from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.judging import Judge
 from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.subject import make_mutants
 

@@ -17,10 +17,10 @@ from mlagen.errors import ConfigError, FindingsError
 from mlagen.family import MutantCall
 from mlagen.mutation.ptx import ORDER
 from mlagen.mutation.ptx.auditing import AuditJudge, MutantAudit
-from mlagen.mutation.ptx.judge import PtxJudge
-from mlagen.mutation.ptx.kernel import MutatedKernel, split_operands
+from mlagen.mutation.ptx.judging import PtxJudge
 from mlagen.mutation.ptx.makers import CLASSES, make_mutants
 from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit, applied
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel, split_operands
 from mlagen.mutation.ptx.runs import Outputs, Runs
 from mlagen.mutation.ptx.subject import PtxSubject
 from mlagen.ptx import read_ptx

@@ -13,8 +13,8 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.mutation.ptx.kernel import MutatedKernel
-from mlagen.mutation.ptx.tensor import tensor_mutants
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel
+from mlagen.mutation.ptx.tensor_mutants import tensor_mutants
 from mlagen.mutation.source import ArtifactSource
 from mlagen.ptx import read_ptx
 from mlagen.targets.nvidia.ptxas import PtxasResult

@@ -19,7 +19,7 @@ from mlagen.families.mla_prefill.verification import KIND
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation import ArtifactSource, mutate
 from mlagen.mutation.covering import CoveringInputs
-from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.judging import Judge
 from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.subject import make_mutants
 
@@ -101,7 +101,7 @@ def test_random_runs_are_launched_until_there_are_enough(
         return run(code, call, mode, **more)
 
     monkeypatch.setattr(gemm, "_run", watched)
-    monkeypatch.setattr("mlagen.mutation.gfx950.judge.RANDOM_RUNS", 7)
+    monkeypatch.setattr("mlagen.mutation.gfx950.judging.RANDOM_RUNS", 7)
     mutant = next(
         m for m in of(gemm, "barriers", "moved to the next cluster")
         if m.role == "upper" and m.what == "s_barrier over cluster mma 1, i = N-1"

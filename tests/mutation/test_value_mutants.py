@@ -19,7 +19,7 @@ from mlagen.mutation.gfx950 import value_judge
 from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.subject import make_mutants
 from mlagen.mutation.gfx950.value_judge import ValueJudge
-from mlagen.mutation.gfx950.values import join, split
+from mlagen.mutation.gfx950.value_mutants import join, split
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = {

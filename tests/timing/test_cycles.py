@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from micro_kernels import POINTER, gaps, issued, timed
 
-from mlagen.timing.state import BARRIER
+from mlagen.timing.cycle_state import BARRIER
 
 MFMA = "v_mfma_f32_32x32x16_bf16"
 

@@ -11,10 +11,10 @@ import pytest
 from test_simulation import WORK, loop, timed
 
 from mlagen.pages import PALETTE, legend, style
+from mlagen.timing.cycle_program import UNITS
 from mlagen.timing.events import events
 from mlagen.timing.model import ScheduleSource
 from mlagen.timing.picture import write_picture
-from mlagen.timing.program import UNITS
 from mlagen.timing.trace import write_page
 
 SVG = "{http://www.w3.org/2000/svg}"

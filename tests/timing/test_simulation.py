@@ -15,11 +15,11 @@ from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.timing import CONSTANTS, Job, machine, simulate
 from mlagen.timing.compare import RATIO_ERROR, compare
 from mlagen.timing.corners import AXES, corners
+from mlagen.timing.cycle_program import read_program
 from mlagen.timing.events import events, parse_window
 from mlagen.timing.fitted import NAMES
 from mlagen.timing.loops import find_loop, flops_of
 from mlagen.timing.model import ScheduleSource
-from mlagen.timing.program import read_program
 from mlagen.timing.roles import hot_loops
 from mlagen.timing.trace import write_page, write_trace
 from mlagen.timing.unit import memory_share, residents

@@ -1,7 +1,7 @@
 """The reduce kernel with knobs that break it: a last step for one line of four, or endless."""
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
-from mlagen.families.split_merge.gfx950.operations import Merge
+from mlagen.families.split_merge.gfx950.combine import Merge
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.targets.gfx950.dsl import cluster, roles
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from mlagen.artifact import Artifact, Manifest
-from mlagen.attention.facts import Items, read_facts
 from mlagen.attention.latent.block_sizes import MOST_SLICES
 from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.order import Order
+from mlagen.attention.manifest_facts import Items, read_facts
 
 # Who combines the parts of a row block. "kernel": a second one; "blocks": if the plan says so the
 # blocks themselves, one slice each; "fix_up": the block that computes a sequence's last part.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from mlagen.artifact import Artifact
-from mlagen.attention.facts import Items, read_facts
+from mlagen.attention.manifest_facts import Items, read_facts
 from mlagen.attention.prefill.problem import TILES
 
 

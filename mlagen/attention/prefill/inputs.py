@@ -14,8 +14,8 @@ import numpy.typing as npt
 from mlagen.attention.masks import MAX_POSITION
 from mlagen.attention.prefill.arithmetic import Arithmetic, arithmetic_of
 from mlagen.attention.prefill.arrays import Ints, checked_start_positions
+from mlagen.attention.prefill.call_scales import CallScales, checked_scales
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.scales import CallScales, checked_scales
 from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_int32, check_offsets, check_pages, check_tensor
 from mlagen.problem.fields import integer

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.call_scales import checked_scales, default_scale
 from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.gpu import gpu_arguments
 from mlagen.attention.prefill.host import PrefillArguments, check_extents, host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.scales import checked_scales, default_scale
 from mlagen.errors import ConfigError
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher, is_on_gpu
 from mlagen.launch_findings import findings_error, findings_of

@@ -18,9 +18,9 @@ from mlagen.attention.made_up import (
     require_kind,
     rows_of,
 )
+from mlagen.attention.prefill.call_scales import check_scale, default_scale
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.problem.arrays import untouched
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import ELEMENT_TYPES

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.call_scales import default_scale
 from mlagen.attention.prefill.facts import facts_of
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.attention.prefill.scales import default_scale
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
 from mlagen.errors import UnsupportedError
 from mlagen.family.mutants import MutantCall, MutantInputs

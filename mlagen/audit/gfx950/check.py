@@ -12,7 +12,7 @@ from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.followed import why_not_followed
 from mlagen.audit.gfx950.lds import LdsOptions, LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
-from mlagen.audit.gfx950.registers import close_pairs, missing_waits, outside, strict_waits
+from mlagen.audit.gfx950.register_findings import close_pairs, missing_waits, outside, strict_waits
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
 from mlagen.audit.gfx950.waits import WaitReport, check_waits

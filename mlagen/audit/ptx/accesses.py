@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.audit.ptx import bulk, flow, operands, phases
+from mlagen.audit.ptx import bulk, fingerprints, operands, phases
 from mlagen.audit.ptx.agent import LANES, Agent, thread_set
 from mlagen.audit.ptx.arithmetic import wrap
 from mlagen.audit.ptx.barriers import Copy
@@ -99,7 +99,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
     event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
     if state.setting.blocks > 1:
         state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {instruction.name}")
-    flow.read(state, agent, event, found.cells)
+    fingerprints.read(state, agent, event, found.cells)
     clashes = state.memory.read_cells(found, event, agent.knowledge(found.set))
     agent.loads_to(event, state.program.graph.writes[instruction.index])
     state.read |= event.bit
@@ -195,7 +195,7 @@ def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, n
     event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
     if state.setting.blocks > 1:
         state.accesses(agent, event, found.start >> WINDOW_BITS, f"the {name}")
-    flow.wrote(state, agent, event)
+    fingerprints.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
     clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
     if state.program.widths[instruction.index] < CELL:
@@ -253,7 +253,7 @@ def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: La
         event = state.event(instruction, f"the st.async of {agent.who}", generic=True)
         event.by = found.set
         state.accesses(agent, event, found.start >> WINDOW_BITS, "the st.async")
-        flow.wrote(state, agent, event)
+        fingerprints.wrote(state, agent, event)
         state.written(agent, instruction, found.start, found.size)
         clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
         state.tell_clashes(agent, instruction, "st.async", clashes)

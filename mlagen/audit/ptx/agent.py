@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mlagen.audit.ptx.loads import Loading
+from mlagen.audit.ptx.load_waits import Loading
 from mlagen.audit.ptx.order import Copies, Sink
 from mlagen.audit.ptx.shared import Event, Knowledge, Release
 from mlagen.audit.ptx.values import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.audit.ptx import flow, maps, operands, phases
+from mlagen.audit.ptx import fingerprints, maps, operands, phases
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Copy, Mbarrier
 from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS
@@ -44,7 +44,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         for rank in _ranks(state, agent, instruction, one):
             event = state.event(instruction, f"the copy at line {instruction.line}")
             event.by = 1 << thread
-            flow.wrote(state, agent, event, single=thread)
+            fingerprints.wrote(state, agent, event, single=thread)
             state.loads.append(event)
             if "shared::cta" in instruction.parts[1:] and "global" not in instruction.parts:
                 _read_own(state, agent, instruction, source, one, size or 0, event, knows)
@@ -253,7 +253,7 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
             state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
             place = state.setting.place(start)
             where = slice(place // CELL, -(-(place + size) // CELL))
-            flow.read(state, agent, event, where, single=thread)
+            fingerprints.read(state, agent, event, where, single=thread)
             clashes = state.memory.read_range(
                 place, size, event, agent.knowledge(1 << thread, thread)
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.audit.ptx import flow, operands
+from mlagen.audit.ptx import fingerprints, operands
 from mlagen.audit.ptx.agent import Agent, Blocked, thread_set
 from mlagen.audit.ptx.barriers import Mbarrier
 from mlagen.audit.ptx.lanes import all_of, split
@@ -99,7 +99,7 @@ def init(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         state.seen.barriers.add(start)
         event = state.event(instruction, "mbarrier.init", 1 << thread, generic=True)
         agent.did(event, False)
-        flow.wrote(state, agent, event, single=thread)
+        fingerprints.wrote(state, agent, event, single=thread)
         low = state.setting.place(start) // CELL
         cells = Cells(
             np.array([low, low + 1]), np.array([thread, thread]), 1 << thread, low, low + 2,

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlagen.audit.launch import NOT_KNOWN, KnownLaunch
 from mlagen.audit.ptx.agent import LANES, WARPS
-from mlagen.audit.ptx.loads import Routes
+from mlagen.audit.ptx.load_waits import Routes
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
 from mlagen.audit.ptx.values import Term, Value

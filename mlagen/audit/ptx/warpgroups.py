@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.audit.ptx import flow, operands
+from mlagen.audit.ptx import fingerprints, operands
 from mlagen.audit.ptx.agent import LANES, WARPS, Agent, Blocked
 from mlagen.audit.ptx.barriers import WgmmaOperation
 from mlagen.audit.ptx.program import pieces
@@ -74,7 +74,9 @@ def _reads(
         if not state.inside(agent, instruction, start, size):
             return
         place = start + agent.block * state.setting.pitch
-        flow.read(state, agent, operation.event, slice(place // CELL, -(-(place + size) // CELL)))
+        fingerprints.read(
+            state, agent, operation.event, slice(place // CELL, -(-(place + size) // CELL))
+        )
         knows = agent.knowledge()
         clashes = state.memory.read_range(place, size, operation.event, knows, keep=keep)
         state.tell_clashes(agent, instruction, "the wgmma", clashes)

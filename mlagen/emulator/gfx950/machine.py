@@ -20,8 +20,8 @@ from mlagen.emulator.buffer import Triple
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import BufferArena, build_memory
+from mlagen.emulator.gfx950.raw_findings import describe, merge
 from mlagen.emulator.gfx950.recording import ROOM, Recorder
-from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.starting import STARTER
 from mlagen.emulator.gfx950.translate import (
     TranslatedKernel,
@@ -32,8 +32,8 @@ from mlagen.emulator.gfx950.translate import (
 from mlagen.emulator.launch import EmulationResult, Launch, Settings, Unlanded
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import ExecutedStream
-from mlagen.emulator.tracing.report import Describer
-from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
+from mlagen.emulator.tracing.origins import Describer
+from mlagen.emulator.tracing.tracer_tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 

@@ -33,5 +33,7 @@ def _make(stamp: int, kept: bool) -> Any:
 STARTER = Starter(
     __file__,
     _make,
-    frozenset({"machine.py", "memory.py", "report.py", "tables.py", "translate.py"}),
+    frozenset(
+        {"engine_operations.py", "machine.py", "memory.py", "raw_findings.py", "translate.py"}
+    ),
 )

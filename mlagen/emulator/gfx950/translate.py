@@ -33,7 +33,7 @@ from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import matrix, sub_dword
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.tables import OPCODES, Opcode
+from mlagen.emulator.gfx950.engine_operations import OPCODES, Opcode
 from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 

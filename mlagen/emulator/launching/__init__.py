@@ -16,7 +16,7 @@ from mlagen.emulator.launching.launch_file import (
     read_launch_file,
 )
 from mlagen.emulator.launching.refusal import why_refused
-from mlagen.emulator.launching.run import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
+from mlagen.emulator.launching.run_file import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
 from mlagen.emulator.launching.template import template
 from mlagen.emulator.launching.template_ptx import template_ptx
 from mlagen.emulator.ptx.host.entries import entry_of

@@ -42,9 +42,9 @@ from mlagen.emulator.ptx.memory.access import run_load, run_store
 from mlagen.emulator.ptx.memory.atomics import run_atomic
 from mlagen.emulator.ptx.memory.collectives import run_collective
 from mlagen.emulator.ptx.memory.matrices import run_matrix_move
-from mlagen.emulator.ptx.order.lanes import met
+from mlagen.emulator.ptx.order.lane_clocks import met
 from mlagen.emulator.ptx.order.loads import carry_loads, end_taken, use_loads
-from mlagen.emulator.ptx.order.registers import check_registers
+from mlagen.emulator.ptx.order.register_reads import check_registers
 from mlagen.emulator.ptx.state import (
     fault,
     listed,
@@ -54,7 +54,7 @@ from mlagen.emulator.ptx.state import (
     report,
     warp_base,
 )
-from mlagen.emulator.ptx.tensor.run import run_tensor
+from mlagen.emulator.ptx.tensor.tcgen05 import run_tensor
 from mlagen.emulator.ptx.values.approx import run_approx
 from mlagen.emulator.ptx.values.convert import run_convert
 from mlagen.emulator.ptx.values.floats import run_float

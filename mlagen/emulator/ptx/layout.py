@@ -45,9 +45,9 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_COUNT,  # executions of each row
     C_GRID,  # what the clusters of a launch share: GRID_ slots
     C_TEMP,  # work space: TEMP_BYTES
-    C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
+    C_MATRIX,  # wgmma of each warp that are on their way: matrix.work_space.WORDS int64 a warp
     C_RECORDS,  # records of accesses (order.records)
-    C_TENSOR,  # tensor memory: words of CTAs and of warps (tensor.layout)
+    C_TENSOR,  # tensor memory: words of CTAs and of warps (tensor.tensor_memory)
     C_AFTER,  # vector clocks of warps as of their last tcgen05.fence::after_thread_sync
     C_LOADS,  # loads from shared memory that are kept (order.loads), KEPT a warp
     C_LOADED,  # int64, the place as C_DEFINED's: the load whose value a register has; 0: none
@@ -94,7 +94,7 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_HINT,  # buffer that the last access fell into
     C_STALLS,
     C_TURN,  # set by the host: lanes of a warp that are apart take turns
-    C_KINDS,  # components of vector clocks that a warp has (order.layout)
+    C_KINDS,  # components of vector clocks that a warp has (order.record_sizes)
     C_TENSOR_AT,  # where a CTA's tensor memory begins in its room of shared memory; 0: it has none
     C_FENCED_MORE,  # kind of FENCED for memory of rank 1, and so on; 0: one for all (order.clocks)
     C_FENCED_GLOBAL,  # the same for global memory
@@ -124,7 +124,7 @@ LATEST, EARLIEST, DRAWN = range(3)
     FAULT_BARRIER,  # number or count of threads
     FAULT_ROOM,  # of an engine's table
     FAULT_CONST,
-    FAULT_TENSOR,  # of tensor memory: C_FAULT_A is a rule of tensor.layout
+    FAULT_TENSOR,  # of tensor memory: C_FAULT_A is a rule of tensor.tensor_memory
 ) = range(1, 15)
 (
     BASE_OFFSET,  # it has one, which is not modelled
@@ -168,7 +168,8 @@ P_MARKS: Final = 30  # MARK_ bits
 P_SIZE: Final = 32
 NO_GUARD: Final = 1 << 40
 # Of a row: all live lanes of the warp have to execute it together; it is a load from shared memory
-# that is kept; it reads or writes what comes of such loads, and is arithmetic (translate.loads).
+# that is kept; it reads or writes what comes of such loads, and is arithmetic
+# (translate.kept_loads).
 MARK_ALIGNED, MARK_LOADS, MARK_USES, MARK_CARRIES = 1, 2, 4, 8
 NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand that was left out
 
@@ -228,7 +229,7 @@ W_WAIT: Final = 48  # 32 words: what each blocked lane waits for: WAIT_ * 2^32 +
 W_WAIT_FOR: Final = 80  # 32 words: the phase or generation that ends it
 W_TRIED: Final = 112  # lanes whose mbarrier.try_wait was answered no, and which may ask again
 W_ACCESSED: Final = 113  # lanes that accessed shared memory since all of them met
-W_MET: Final = 114  # the warp's own clock when they did (order.lanes)
+W_MET: Final = 114  # the warp's own clock when they did (order.lane_clocks)
 W_LOADS: Final = 115  # loads from shared memory so far that are kept (order.loads)
 W_TOLD: Final = 116  # releases so far, and copies to shared memory that it issued
 W_RELEASE: Final = 117  # row of the first of them after the last of these loads
@@ -314,7 +315,7 @@ FIND_SLOTS: Final = 16384
     SHARED_BOUNDS,
     ALIGNMENT,
     MAP_MISUSE,
-    TENSOR_MISUSE,  # a: a rule of tensor.layout
+    TENSOR_MISUSE,  # a: a rule of tensor.tensor_memory
     SHARED_EARLY,  # an access to a CTA of the cluster that may not have begun
     BARRIER_ORDER,  # an arrival at a named barrier that may belong to the use before; a: its number
     MAP_FENCE,  # a copy through a tensor map whose edit it may not see; a: why (order.maps)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as agents
-from mlagen.emulator.ptx.matrix import layout as matrix
-from mlagen.emulator.ptx.order import layout as order
+from mlagen.emulator.ptx.agents import agent_records as agents
+from mlagen.emulator.ptx.matrix import work_space as matrix
+from mlagen.emulator.ptx.order import record_sizes as order
 from mlagen.emulator.ptx.order.maps import edits_bytes
 from mlagen.emulator.ptx.order.tables import GridTables, communicates, grid_tables
 from mlagen.emulator.ptx.program import Program
-from mlagen.emulator.ptx.tensor import layout as tensor
+from mlagen.emulator.ptx.tensor import tensor_memory as tensor
 
 Triple = tuple[int, int, int]
 

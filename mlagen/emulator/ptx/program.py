@@ -11,8 +11,8 @@ import numpy as np
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.entries import LIMITED, machine_of, parameter_places
 from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
-from mlagen.emulator.ptx.translate import agents, control, matrix, memory, tensor, values
-from mlagen.emulator.ptx.translate.loads import mark_loads
+from mlagen.emulator.ptx.translate import agents, branches, matrix, memory, tensor, values
+from mlagen.emulator.ptx.translate.kept_loads import mark_loads
 from mlagen.emulator.ptx.translate.rows import (
     OperandError,
     Special,
@@ -26,7 +26,7 @@ from mlagen.ptx.inlining import inlined
 
 _TRANSLATIONS: dict[str, Translation] = {
     name: translation
-    for module in (control, values, memory, agents, matrix, tensor)
+    for module in (branches, values, memory, agents, matrix, tensor)
     for name, translation in module.TRANSLATIONS.items()
 }
 

@@ -18,9 +18,9 @@ from mlagen.attention.latent.order import D_V
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales, check_side
+from mlagen.families.mla_sparse.call_layout import LaidPool, check_packed, laid_lists
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparsePrefillInputs
-from mlagen.families.mla_sparse.layout import LaidPool, check_packed, laid_lists
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import TILE
 from mlagen.launch.device_tensor import on_the_host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.artifact import Artifact
-from mlagen.attention.facts import read_facts
+from mlagen.attention.manifest_facts import read_facts
 
 
 @dataclass(frozen=True, slots=True)

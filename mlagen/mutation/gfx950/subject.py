@@ -9,12 +9,12 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.mutation.gfx950 import ORDER
 from mlagen.mutation.gfx950.barriers import barrier_mutants
-from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.judging import Judge
 from mlagen.mutation.gfx950.listing import Listing, read_listing
 from mlagen.mutation.gfx950.mutant import Mutant
 from mlagen.mutation.gfx950.swizzle import swizzle_mutants
 from mlagen.mutation.gfx950.value_judge import ValueJudge
-from mlagen.mutation.gfx950.values import value_mutants
+from mlagen.mutation.gfx950.value_mutants import value_mutants
 from mlagen.mutation.gfx950.waits import nop_mutants, wait_mutants
 from mlagen.mutation.subject import Subject
 from mlagen.mutation.verdict import Verdict

@@ -26,7 +26,7 @@ from mlagen.emulator import SanitizerFinding
 from mlagen.errors import BinaryError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import Call, Trial
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation.gfx950.judge import ENDLESS
+from mlagen.mutation.gfx950.judging import ENDLESS
 from mlagen.mutation.gfx950.listing import Listing, read_listing
 from mlagen.mutation.gfx950.mutant import Mutant, assembled
 from mlagen.mutation.verdict import Verdict

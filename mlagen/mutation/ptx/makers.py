@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from mlagen.mutation.ptx import ORDER
-from mlagen.mutation.ptx.kernel import MutatedKernel
+from mlagen.mutation.ptx.addressing import copy_mutants, descriptor_mutants, swizzle_mutants
 from mlagen.mutation.ptx.mutant import PtxMutant
-from mlagen.mutation.ptx.operands import copy_mutants, descriptor_mutants, swizzle_mutants
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel
 from mlagen.mutation.ptx.synchronisation import synchronisation_mutants
-from mlagen.mutation.ptx.tensor import tensor_mutants
-from mlagen.mutation.ptx.values import value_mutants
+from mlagen.mutation.ptx.tensor_mutants import tensor_mutants
+from mlagen.mutation.ptx.value_mutants import value_mutants
 
 CLASSES = (*ORDER, "values")
 _MAKERS: Sequence[tuple[tuple[str, ...], Callable[[MutatedKernel], Iterable[PtxMutant]]]] = (

@@ -16,10 +16,10 @@ from mlagen.emulator.launching import Files, read_launch_file
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.mutation.ptx import ORDER
 from mlagen.mutation.ptx.auditing import AuditJudge
-from mlagen.mutation.ptx.judge import PtxJudge
-from mlagen.mutation.ptx.kernel import MutatedKernel
+from mlagen.mutation.ptx.judging import PtxJudge
 from mlagen.mutation.ptx.makers import make_mutants
 from mlagen.mutation.ptx.mutant import PtxMutant
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel
 from mlagen.mutation.ptx.runs import ArtifactRuns, LaunchRuns, Runs
 from mlagen.mutation.subject import Subject, SubjectSource
 from mlagen.mutation.verdict import Verdict

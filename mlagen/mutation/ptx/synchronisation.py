@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlagen.audit.ptx.changes import Change, changes
-from mlagen.mutation.ptx.kernel import FRESH, MutatedKernel
 from mlagen.mutation.ptx.mutant import PtxMutant, TextEdit
+from mlagen.mutation.ptx.mutated_kernel import FRESH, MutatedKernel
 from mlagen.ptx import Instruction, Kind
 
 _CLASS = {

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from mlagen.attention.facts import Items
 from mlagen.attention.latent.costs import Costs
 from mlagen.attention.latent.facts import Facts
 from mlagen.attention.latent.gfx950.parts import LatentForm
 from mlagen.attention.latent.gfx950.sizes import WAVES
 from mlagen.attention.latent.order import Order
+from mlagen.attention.manifest_facts import Items
 from mlagen.dsl import Variant
 
 OfProblem = LatentForm | Callable[[Any], LatentForm]

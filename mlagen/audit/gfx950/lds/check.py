@@ -12,10 +12,10 @@ from mlagen.audit.gfx950.lds.early import any_too_few
 from mlagen.audit.gfx950.lds.exchanges import LaneExchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.lacking import weak_waits
+from mlagen.audit.gfx950.lds.lds_findings import BarrierTotal, LdsOptions, LdsReport
+from mlagen.audit.gfx950.lds.lds_program import LdsProgram
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
-from mlagen.audit.gfx950.lds.program import LdsProgram
-from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.sources import Written
 from mlagen.audit.gfx950.lds.usage import accesses, bounds, unknown

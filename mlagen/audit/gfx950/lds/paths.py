@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mlagen.audit.gfx950.lds.decisions import Decisions
 from mlagen.audit.gfx950.lds.expressions import Node
-from mlagen.audit.gfx950.lds.program import LdsProgram
+from mlagen.audit.gfx950.lds.lds_program import LdsProgram
 from mlagen.audit.gfx950.lds.wave import Wave, new_wave
 
 _COUNTS = (2, 1, 3, 4, 0, 5)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mlagen.audit.gfx950.findings import Finding
-from mlagen.audit.gfx950.lds.program import LdsProgram, Seen
-from mlagen.audit.gfx950.lds.report import LdsAccess
+from mlagen.audit.gfx950.lds.lds_findings import LdsAccess
+from mlagen.audit.gfx950.lds.lds_program import LdsProgram, Seen
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.binary.banks import BANK_BYTES, PHASES, cycles, served
 from mlagen.targets.gfx950.limits import GFX950

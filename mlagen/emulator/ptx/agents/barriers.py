@@ -13,7 +13,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.agents.vectors import barrier_vector, close_phase
 from mlagen.emulator.ptx.control import block

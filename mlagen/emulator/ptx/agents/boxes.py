@@ -10,7 +10,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_u8, uint8
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.places import (
     buffer_host,
     copy_bytes,
@@ -19,8 +19,8 @@ from mlagen.emulator.ptx.agents.places import (
 )
 from mlagen.emulator.ptx.agents.reductions import reduce_bytes
 from mlagen.emulator.ptx.order.clocks import BULK, mbarrier_component, own
+from mlagen.emulator.ptx.order.global_accesses import global_range
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE
-from mlagen.emulator.ptx.order.words import global_range
 
 CHUNK = 16
 

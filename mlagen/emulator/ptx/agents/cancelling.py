@@ -12,7 +12,7 @@ from typing import Final
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import misuse
 from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place

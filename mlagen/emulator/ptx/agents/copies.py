@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_at, mbarrier_base, misuse, phase_of
 from mlagen.emulator.ptx.agents.places import (
@@ -24,9 +24,9 @@ from mlagen.emulator.ptx.order.clocks import (
     mbarrier_component,
     own,
 )
-from mlagen.emulator.ptx.order.lanes import release_lanes
+from mlagen.emulator.ptx.order.global_accesses import copied_global, global_range
+from mlagen.emulator.ptx.order.lane_clocks import release_lanes
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE
-from mlagen.emulator.ptx.order.words import copied_global, global_range
 from mlagen.emulator.ptx.state import fault, place, program_row, warp_base
 
 # P_OP

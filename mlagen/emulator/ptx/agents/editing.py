@@ -18,7 +18,7 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.places import (
     copy_bytes,
     global_host,
@@ -27,9 +27,9 @@ from mlagen.emulator.ptx.agents.places import (
     shared_place,
 )
 from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.global_accesses import global_lanes
 from mlagen.emulator.ptx.order.maps import map_edited
 from mlagen.emulator.ptx.order.meeting import READ, WRITE
-from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import fault, first_lane, program_row
 
 # P_TYPE: the field; those with an ordinal last

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place
 from mlagen.emulator.ptx.agents.vectors import close_phase, mbarrier_vector
 from mlagen.emulator.ptx.control import block
@@ -23,10 +23,10 @@ from mlagen.emulator.ptx.order.clocks import (
     note,
     own,
 )
-from mlagen.emulator.ptx.order.lanes import release_lanes
-from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, CLOCK_BITS
+from mlagen.emulator.ptx.order.lane_clocks import release_lanes
 from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE, near_how, packed
 from mlagen.emulator.ptx.order.pairs import keep_near, lanes_learn
+from mlagen.emulator.ptx.order.record_sizes import ATOMIC_BIT, CLOCK_BITS
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,

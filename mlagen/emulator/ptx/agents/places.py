@@ -16,7 +16,7 @@ from mlagen.emulator.native.raw import (
     uint8,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.memory.buffers import global_delta
 from mlagen.emulator.ptx.state import fault, place
 

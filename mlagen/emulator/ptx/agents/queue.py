@@ -9,7 +9,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.landing import advance, land, op_base
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_base, phase_of
 from mlagen.emulator.ptx.order.blocks import end_of_block

@@ -20,7 +20,7 @@ from mlagen.emulator.native.raw import (
     uint32,
     uint64,
 )
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.matrix.elements import half_value
 from mlagen.emulator.ptx.matrix.fragments import half_bits
 

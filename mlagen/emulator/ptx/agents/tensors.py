@@ -12,7 +12,7 @@ from mlagen.emulator.native.raw import (
     store_i64,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box, taken
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import (
@@ -34,9 +34,9 @@ from mlagen.emulator.ptx.order.clocks import (
     step_clock,
     told,
 )
-from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
 from mlagen.emulator.ptx.order.maps import map_used
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
+from mlagen.emulator.ptx.order.record_sizes import ATOMIC_BIT
 from mlagen.emulator.ptx.state import cta_of, fault, program_row, report, warp_base
 
 # P_OP

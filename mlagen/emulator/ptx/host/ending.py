@@ -9,11 +9,11 @@ import numpy as np
 
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as agents
+from mlagen.emulator.ptx.agents import agent_records as agents
 from mlagen.emulator.ptx.host.findings import MAP_RULES, ExecutedLaunch, Met, Told, shown
 from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
-from mlagen.emulator.ptx.tensor import layout as tensor
+from mlagen.emulator.ptx.tensor import tensor_memory as tensor
 from mlagen.errors import UnsupportedError
 from mlagen.ptx import Instruction, MemoryOperand
 from mlagen.ptx.syntax import Address

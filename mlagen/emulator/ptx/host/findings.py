@@ -12,12 +12,12 @@ import numpy as np
 
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as agents
+from mlagen.emulator.ptx.agents import agent_records as agents
 from mlagen.emulator.ptx.host.memory import LaunchMemory
 from mlagen.emulator.ptx.machine import CheckedLaunch
 from mlagen.emulator.ptx.order import maps
 from mlagen.emulator.ptx.order import meeting as order
-from mlagen.emulator.ptx.tensor import layout as tensor
+from mlagen.emulator.ptx.tensor import tensor_memory as tensor
 from mlagen.names import short_name
 from mlagen.ptx import Instruction, Location
 from mlagen.severity import ERROR, LETTER

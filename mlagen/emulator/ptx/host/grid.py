@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents.layout import GRID_END, GRID_NEXT
+from mlagen.emulator.ptx.agents.agent_records import GRID_END, GRID_NEXT
 from mlagen.emulator.ptx.host.meetings import Meetings
 from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
 from mlagen.emulator.ptx.starting import STARTER

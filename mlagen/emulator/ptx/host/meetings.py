@@ -14,8 +14,8 @@ import numpy as np
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.machine import CheckedLaunch, ClusterState, Shared
-from mlagen.emulator.ptx.order import layout as o
 from mlagen.emulator.ptx.order import meeting as m
+from mlagen.emulator.ptx.order import record_sizes as o
 
 _BYTES, _COMPONENTS = 15, (1 << o.COMPONENT_BITS) - 1
 
@@ -27,7 +27,7 @@ class Meetings:
         words = shared.tracked // 4
         self._setup, self._shared = setup, shared
         self._lock = threading.Lock()
-        self._writes = np.zeros(words, np.int64)  # accesses as order.layout has them
+        self._writes = np.zeros(words, np.int64)  # accesses as order.record_sizes has them
         self._values = np.zeros(words, np.uint32)
         self._reads = np.zeros(words, np.int64)
 

@@ -9,7 +9,7 @@ import numpy as np
 from mlagen.emulator.buffer import ACCESS, Buffer, assign, check_buffer
 from mlagen.emulator.launch import Argument, Launch
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.host.maps import passed, record
+from mlagen.emulator.ptx.host.map_records import passed, record
 from mlagen.emulator.ptx.machine import GlobalBuffer
 from mlagen.emulator.ptx.program import Program
 from mlagen.emulator.tensor_maps import ALIGN, BYTES, TensorMap

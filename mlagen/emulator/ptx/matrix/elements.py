@@ -17,7 +17,7 @@ from mlagen.emulator.native.raw import (
     store_u32,
     uint32,
 )
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.vectors import core_8, core_16, decoded, turned_8, turned_16
 
 

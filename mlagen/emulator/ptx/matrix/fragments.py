@@ -19,7 +19,7 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.elements import half_value, per_chunk, take_core
 from mlagen.emulator.ptx.matrix.vectors import decoded, mixed, parted
 from mlagen.emulator.ptx.state import listed, place

@@ -6,7 +6,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import bits_of_f64, f64_of, fma_f64, load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import gathered
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.fragments import (
     give_sums,
     sums_type,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.exact import exact_sums, split
+from mlagen.emulator.ptx.matrix import work_space as m
+from mlagen.emulator.ptx.matrix.exact_sums import exact_sums, split
 from mlagen.emulator.ptx.matrix.sums import (
     add_c,
     has_special,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.elements import (
     beside_pattern,
     chunk_address,
@@ -20,7 +20,7 @@ from mlagen.emulator.ptx.order.accesses import both_known, span
 from mlagen.emulator.ptx.order.clocks import WGMMA, component
 from mlagen.emulator.ptx.order.meeting import READ, packed
 from mlagen.emulator.ptx.order.records import shadow_of
-from mlagen.emulator.ptx.order.registers import matrix_words
+from mlagen.emulator.ptx.order.register_reads import matrix_words
 from mlagen.emulator.ptx.state import cta_of, fault
 
 

@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.values.lanes import Lanes, real, switch, vector
 
 I64 = ir.IntType(64)

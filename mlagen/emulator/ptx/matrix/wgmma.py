@@ -12,7 +12,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.elements import take_shared
 from mlagen.emulator.ptx.matrix.fragments import (
     clear_sums,
@@ -23,7 +23,7 @@ from mlagen.emulator.ptx.matrix.fragments import (
 from mlagen.emulator.ptx.matrix.product import multiply
 from mlagen.emulator.ptx.matrix.reading import check_operand, extent
 from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
-from mlagen.emulator.ptx.order.registers import wgmma_registers
+from mlagen.emulator.ptx.order.register_reads import wgmma_registers
 from mlagen.emulator.ptx.order.warpgroup import note_fence, note_group
 from mlagen.emulator.ptx.state import (
     cta_of,
@@ -41,7 +41,7 @@ FENCE, COMMIT, WAIT, PRODUCT = range(4)
 
 @compiled
 def queue_of(context: int, warp: int) -> int:
-    """Address of a warp's words of matrix.layout."""
+    """Address of a warp's words of matrix.work_space."""
     return load_i64(context, y.C_MATRIX) + warp * (8 * m.WORDS)
 
 

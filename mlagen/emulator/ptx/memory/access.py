@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.memory.items import load_item, poison_lanes, store_item
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
 from mlagen.emulator.ptx.memory.strong import order_all

@@ -15,7 +15,7 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.memory.halves import lesser_half, sum_of_halves
 from mlagen.emulator.ptx.memory.items import (
     HIGH,

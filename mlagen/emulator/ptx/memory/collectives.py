@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.memory.gathering import meet_at_barrier, together
 from mlagen.emulator.ptx.memory.items import register_value
 from mlagen.emulator.ptx.state import first_lane, place, program_row, report

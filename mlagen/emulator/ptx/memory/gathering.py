@@ -6,7 +6,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block, gathered
-from mlagen.emulator.ptx.order.lanes import met, met_in_order
+from mlagen.emulator.ptx.order.lane_clocks import met, met_in_order
 from mlagen.emulator.ptx.state import first_lane, report, warp_base
 
 _BARRIER = 1 << 31  # the object of WAIT_WARP at bar.warp.sync; no row has this number

@@ -21,7 +21,7 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
 from mlagen.emulator.ptx.order.meeting import READ, WRITE
 from mlagen.emulator.ptx.state import listed, moved, place, program_row

@@ -10,14 +10,14 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.memory.buffers import global_delta
 from mlagen.emulator.ptx.order.accesses import shared_lanes
-from mlagen.emulator.ptx.order.lanes import accessed
+from mlagen.emulator.ptx.order.global_accesses import global_lanes
+from mlagen.emulator.ptx.order.lane_clocks import accessed
 from mlagen.emulator.ptx.order.loads import begun
 from mlagen.emulator.ptx.order.meeting import near_how
 from mlagen.emulator.ptx.order.pairs import keep_near
-from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,

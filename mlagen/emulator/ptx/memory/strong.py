@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.order.grid import acquire_global, release_global
 from mlagen.emulator.ptx.state import first_lane
 

@@ -7,14 +7,14 @@ from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_u32, uin
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.blocks import reach
 from mlagen.emulator.ptx.order.clocks import clocks_of, own
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, STRONG_READ, WRITE, packed
+from mlagen.emulator.ptx.order.record_sizes import (
     ATOMIC_BIT,
     GENERIC,
     K_TURN,
     RECORD_NEXT,
     RECORD_TURN,
 )
-from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, STRONG_READ, WRITE, packed
 from mlagen.emulator.ptx.order.records import begin_access, record_at, shadow_of, successor
 from mlagen.emulator.ptx.state import cta_of
 

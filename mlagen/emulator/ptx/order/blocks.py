@@ -18,7 +18,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, component, kind_of, own
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.record_sizes import (
     BULK_READ,
     CLOCK_AT,
     CLOCK_BITS,

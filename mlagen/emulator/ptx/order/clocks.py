@@ -29,7 +29,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.record_sizes import (
     BULK,
     BULK_READ,
     COPY,

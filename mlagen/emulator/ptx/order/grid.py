@@ -17,7 +17,8 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, fence_kind, join, step_clock, told
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.pairs import lanes_learn, lanes_tell
+from mlagen.emulator.ptx.order.record_sizes import (
     FLAG_SLOTS,
     FLAGS,
     G_CLUSTERS,
@@ -34,7 +35,6 @@ from mlagen.emulator.ptx.order.layout import (
     WORD_SLOTS,
     WORDS,
 )
-from mlagen.emulator.ptx.order.pairs import lanes_learn, lanes_tell
 from mlagen.emulator.ptx.state import warp_base
 
 

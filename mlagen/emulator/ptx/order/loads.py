@@ -23,7 +23,8 @@ from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.meeting import AFTER_WRITE_READ, LATE, USE, packed
+from mlagen.emulator.ptx.order.record_sizes import (
     COMPONENT_AT,
     COMPONENTS,
     COPY,
@@ -44,7 +45,6 @@ from mlagen.emulator.ptx.order.layout import (
     RECORD_WRITE,
     ROW_AT,
 )
-from mlagen.emulator.ptx.order.meeting import AFTER_WRITE_READ, LATE, USE, packed
 from mlagen.emulator.ptx.order.records import record_at, shadow_of
 from mlagen.emulator.ptx.state import first_lane, program_row, report, warp_base
 

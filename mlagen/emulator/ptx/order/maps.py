@@ -18,7 +18,7 @@ from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, own, warp_of
-from mlagen.emulator.ptx.order.layout import GENERIC
+from mlagen.emulator.ptx.order.record_sizes import GENERIC
 from mlagen.emulator.ptx.state import report
 
 MAPS: Final = 64  # a cluster

@@ -26,7 +26,14 @@ from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, kind_of, own, warp_of
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.pairs import (
+    STRONG,
+    WRITES,
+    actors_of,
+    near_access,
+    unordered_lanes,
+)
+from mlagen.emulator.ptx.order.record_sizes import (
     CLOCK_AT,
     CLOCKS,
     COMPONENT_AT,
@@ -41,13 +48,6 @@ from mlagen.emulator.ptx.order.layout import (
     N_ROW,
     ROW_AT,
     WGMMA,
-)
-from mlagen.emulator.ptx.order.pairs import (
-    STRONG,
-    WRITES,
-    actors_of,
-    near_access,
-    unordered_lanes,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ORDERED, tensor_order

@@ -15,7 +15,20 @@ from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, own
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.meeting import (
+    AFTER_READ_WRITE,
+    AFTER_WRITE_READ,
+    AFTER_WRITE_WRITE,
+    GENERAL,
+    READ,
+    USE,
+    lanes_meet,
+    meet,
+    ordered,
+    recent,
+)
+from mlagen.emulator.ptx.order.pairs import lanes_alone
+from mlagen.emulator.ptx.order.record_sizes import (
     ATOMIC_BIT,
     CLOCK_AT,
     CLOCKS,
@@ -46,19 +59,6 @@ from mlagen.emulator.ptx.order.layout import (
     ROW_AT,
     TABLE_HEAD,
 )
-from mlagen.emulator.ptx.order.meeting import (
-    AFTER_READ_WRITE,
-    AFTER_WRITE_READ,
-    AFTER_WRITE_WRITE,
-    GENERAL,
-    READ,
-    USE,
-    lanes_meet,
-    meet,
-    ordered,
-    recent,
-)
-from mlagen.emulator.ptx.order.pairs import lanes_alone
 from mlagen.emulator.ptx.order.tensors import ISSUED
 from mlagen.emulator.ptx.state import report
 

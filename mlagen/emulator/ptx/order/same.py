@@ -9,7 +9,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u8, load_u32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.state import first_lane, listed, place, program_row
 
 

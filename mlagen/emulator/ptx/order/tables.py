@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.emulator.ptx.order import layout as o
+from mlagen.emulator.ptx.order import record_sizes as o
 from mlagen.ptx import Entry
 
 _STRONG = frozenset({"acquire", "release", "acq_rel", "relaxed", "volatile", "sc"})

@@ -17,7 +17,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own, reached, warp_of
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.record_sizes import (
     CLOCK_AT,
     CLOCKS,
     COMPONENT_AT,
@@ -31,7 +31,7 @@ from mlagen.emulator.ptx.order.layout import (
     TENSOR_BEGUN,
 )
 from mlagen.emulator.ptx.state import cta_of, program_row
-from mlagen.emulator.ptx.tensor.layout import PAIR
+from mlagen.emulator.ptx.tensor.tensor_memory import PAIR
 
 # Who accesses, beside 0 (a warp) and 1 (an agent, through the async proxy): tcgen05.ld and .st of a
 # warp, the pipe of tcgen05.mma and .cp.

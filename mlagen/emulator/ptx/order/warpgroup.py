@@ -11,9 +11,9 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.order.clocks import clocks_of, fenced_kind, own
-from mlagen.emulator.ptx.order.registers import matrix_words
+from mlagen.emulator.ptx.order.register_reads import matrix_words
 from mlagen.emulator.ptx.state import cta_of, program_row
 
 

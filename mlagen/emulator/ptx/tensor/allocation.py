@@ -19,7 +19,7 @@ from mlagen.emulator.ptx.state import (
     program_row,
     warp_base,
 )
-from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.emulator.ptx.tensor.cells import (
     cell_host,
     cell_place,
@@ -28,7 +28,7 @@ from mlagen.emulator.ptx.tensor.cells import (
     note_cells,
     take_group,
 )
-from mlagen.emulator.ptx.tensor.words import cta_words
+from mlagen.emulator.ptx.tensor.word_places import cta_words
 
 
 @compiled

@@ -7,8 +7,8 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.state import cta_of, fault, program_row, report
-from mlagen.emulator.ptx.tensor import layout as t
-from mlagen.emulator.ptx.tensor.words import cta_words
+from mlagen.emulator.ptx.tensor import tensor_memory as t
+from mlagen.emulator.ptx.tensor.word_places import cta_words
 
 
 @compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import (
     check_shown,
@@ -21,15 +21,15 @@ from mlagen.emulator.ptx.matrix.reading import extent, inside, note_chunks
 from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.order.blocks import reach
 from mlagen.emulator.ptx.order.clocks import clocks_of, join, own
-from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, TENSOR
 from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
+from mlagen.emulator.ptx.order.record_sizes import ATOMIC_BIT, TENSOR
 from mlagen.emulator.ptx.order.tensors import PIPE
 from mlagen.emulator.ptx.state import cta_of, fault, place, program_row
-from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor import shapes as s
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.emulator.ptx.tensor.cells import cells_exist, is_pair, misuse, note_cells, take_group
 from mlagen.emulator.ptx.tensor.pipe import masked_lanes
-from mlagen.emulator.ptx.tensor.words import warp_words
+from mlagen.emulator.ptx.tensor.word_places import warp_words
 
 A_COLUMNS = 8  # of tensor memory, that a product reads of A: 32 bytes of each row
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.order.clocks import own, reached
-from mlagen.emulator.ptx.order.layout import LOADED, STORED
 from mlagen.emulator.ptx.order.meeting import READ, WRITE, packed
+from mlagen.emulator.ptx.order.record_sizes import LOADED, STORED
 from mlagen.emulator.ptx.order.tensors import ISSUED
 from mlagen.emulator.ptx.state import (
     cta_of,
@@ -33,9 +33,9 @@ from mlagen.emulator.ptx.state import (
     place,
     program_row,
 )
-from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.emulator.ptx.tensor.cells import cell_host, cells_exist, misuse, note_cells
-from mlagen.emulator.ptx.tensor.words import warp_words
+from mlagen.emulator.ptx.tensor.word_places import warp_words
 
 
 @spliced

@@ -15,12 +15,12 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents.mbarriers import arrive, mbarrier_base
 from mlagen.emulator.ptx.agents.mbarriers import misuse as mbarrier_misuse
 from mlagen.emulator.ptx.agents.places import copy_bytes
 from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.elements import (
     chunk_address,
     half_value,
@@ -31,10 +31,10 @@ from mlagen.emulator.ptx.matrix.fragments import half_bits
 from mlagen.emulator.ptx.matrix.product import multiply_kinds
 from mlagen.emulator.ptx.matrix.vectors import decoded
 from mlagen.emulator.ptx.order.clocks import note, own
-from mlagen.emulator.ptx.order.layout import TENSOR
+from mlagen.emulator.ptx.order.record_sizes import TENSOR
 from mlagen.emulator.ptx.state import cta_base, program_row
-from mlagen.emulator.ptx.tensor import layout as t
 from mlagen.emulator.ptx.tensor import shapes as s
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.emulator.ptx.tensor.cells import cell_host, misuse
 
 # P_TYPE of tcgen05.cp: how the 128 lanes get their rows.

@@ -15,8 +15,8 @@ A *tile* is 16 lanes of tensor memory that have 16 rows of D and the same column
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled, spliced
-from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.emulator.ptx.matrix import work_space as m
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.targets.sm_100a.limits import SM_100A
 
 MOST_COLUMNS = SM_100A.mma_columns_max
@@ -112,7 +112,7 @@ def kind_b(kind: int, word: int) -> int:
 
 @compiled
 def sums_of(kind: int, word: int) -> int:
-    """X_SUMS of matrix.layout: how D is summed up; -1 for a type of D that the kind has not. No
+    """X_SUMS of matrix.work_space: how D is summed up; -1 for a type of D that the kind has not. No
     chip was measured: one sum of all products with D, cut 25 bits below the greatest, as public
     models have it."""
     field = (word >> 4) & 3

@@ -6,10 +6,10 @@ import re
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.arithmetic.dot import rule_of
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.wgmma import COMMIT, FENCE, PRODUCT, WAIT
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
-from mlagen.emulator.ptx.translate.values.operands import bits_of
+from mlagen.emulator.ptx.translate.values.value_operands import bits_of
 from mlagen.ptx import Instruction, Vector
 from mlagen.ptx.effects import wgmma_operands
 from mlagen.ptx.syntax import Operand

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.tensor import layout as s
+from mlagen.emulator.ptx.tensor import tensor_memory as s
 from mlagen.emulator.ptx.tensor.pipe import EACH, HALVES_01_23, HALVES_02_13, QUARTERS
-from mlagen.emulator.ptx.translate.agents.operands import SHARED, counted, known, operand, operands
+from mlagen.emulator.ptx.translate.agents.agent_operands import (
+    SHARED,
+    counted,
+    known,
+    operand,
+    operands,
+)
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import MemoryOperand, Operand, Vector

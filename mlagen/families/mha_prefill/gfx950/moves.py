@@ -15,7 +15,7 @@ from mlagen.attention.prefill.gfx950.fragments import (
 from mlagen.attention.prefill.gfx950.pages import Pages, page_value
 from mlagen.dsl import Access, Binding, Operation, Tile
 from mlagen.errors import ScheduleError
-from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
+from mlagen.families.mha_prefill.gfx950.tile_registers import PrefillRegisters
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Reads, Regs, Ring
 

@@ -15,7 +15,7 @@ from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.gfx950.form import operands, refuse_unsupported, signature
 from mlagen.families.mha_prefill.gfx950.moves import Mover
-from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
+from mlagen.families.mha_prefill.gfx950.tile_registers import PrefillRegisters
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import EntryRegisters, Regs, Ring, Space
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.attention.latent.sm_90a.form import Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel, SeesawKnobs
-from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
+from mlagen.attention.latent.sm_90a.seesaw.math_roles import Seesaw
 from mlagen.attention.latent.sm_90a.seesaw.pages import SeesawPaged
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, MlaDecodeConfig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlagen.attention.facts import Items
+from mlagen.attention.manifest_facts import Items
 from mlagen.attention.prefill.facts import PrefillFacts
+from mlagen.attention.prefill.gfx950.common_arguments import prefill_signature, refuse_wide_pages
 from mlagen.attention.prefill.gfx950.fragments import FORMATS
-from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
 from mlagen.attention.prefill.gfx950.streamed_form import (
     KeyArea,
     Operands,

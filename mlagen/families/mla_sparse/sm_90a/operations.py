@@ -12,7 +12,7 @@ from mlagen.attention.latent.sm_90a.seesaw.gathered import SeesawGathered
 from mlagen.attention.latent.sm_90a.seesaw.grains import OWN_TEMPLATES as OF_GRAINS
 from mlagen.attention.latent.sm_90a.seesaw.grains import Grains
 from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKernel, SeesawKnobs
-from mlagen.attention.latent.sm_90a.seesaw.operations import Seesaw
+from mlagen.attention.latent.sm_90a.seesaw.math_roles import Seesaw
 from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.nvidia.row_forms import row_form

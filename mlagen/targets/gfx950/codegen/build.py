@@ -15,9 +15,10 @@ from mlagen.targets.gfx950.assemble import assemble, build_flags
 from mlagen.targets.gfx950.clang import find_tools
 from mlagen.targets.gfx950.codegen.agree import check_object
 from mlagen.targets.gfx950.codegen.agree_descriptor import check_descriptor
+from mlagen.targets.gfx950.codegen.code_layout import build_layout
+from mlagen.targets.gfx950.codegen.completeness import check_words
 from mlagen.targets.gfx950.codegen.exchanges import exchanged
 from mlagen.targets.gfx950.codegen.flow import check_flow
-from mlagen.targets.gfx950.codegen.layout import build_layout
 from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
 from mlagen.targets.gfx950.codegen.listing import cluster_table, code_lines, lds_map
 from mlagen.targets.gfx950.codegen.lowering import Lowering
@@ -27,7 +28,6 @@ from mlagen.targets.gfx950.codegen.place import place
 from mlagen.targets.gfx950.codegen.program import Layout
 from mlagen.targets.gfx950.codegen.proof import ProofResult, prove, require
 from mlagen.targets.gfx950.codegen.waits import derive_waits
-from mlagen.targets.gfx950.codegen.words import check_words
 from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from mlagen.codegen.dataflow import Difference, Done, Effect, differences, inherited
 from mlagen.codegen.expand import stands
 from mlagen.dsl import Binding, Operation, PlainOrder
+from mlagen.targets.gfx950.codegen.completeness import plain_order, spelled
 from mlagen.targets.gfx950.codegen.expand import bounds
 from mlagen.targets.gfx950.codegen.follow import Follower, Lost
 from mlagen.targets.gfx950.codegen.isa import AGPR, SGPR
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
 from mlagen.targets.gfx950.codegen.program import Layout, Piece, ProgramInstruction, RoleStream
 from mlagen.targets.gfx950.codegen.violation import Violation
-from mlagen.targets.gfx950.codegen.words import plain_order, spelled
 from mlagen.targets.gfx950.dsl import Role, Schedule
 
 Step = tuple[Piece, int]

@@ -10,6 +10,7 @@ from mlagen.codegen.origin import Generated
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.targets.nvidia.codegen.agree import check_cubin, check_immediates, named_barriers
+from mlagen.targets.nvidia.codegen.completeness import check_words
 from mlagen.targets.nvidia.codegen.derive import check_pipelines
 from mlagen.targets.nvidia.codegen.descriptors import check_descriptors, check_extents
 from mlagen.targets.nvidia.codegen.emit import Emitter
@@ -17,9 +18,8 @@ from mlagen.targets.nvidia.codegen.flow import check_flow
 from mlagen.targets.nvidia.codegen.loads import loads_of
 from mlagen.targets.nvidia.codegen.map import kernel_map
 from mlagen.targets.nvidia.codegen.proof import PipelineProof, Prover
-from mlagen.targets.nvidia.codegen.text import print_streams, render_pipeline
+from mlagen.targets.nvidia.codegen.ptx_text import print_streams, render_pipeline
 from mlagen.targets.nvidia.codegen.thin import plan
-from mlagen.targets.nvidia.codegen.words import check_words
 from mlagen.targets.nvidia.dsl.pipeline import PipelineSchedule
 from mlagen.targets.nvidia.ptxas import assemble_ptx, find_ptxas, ptxas_flags
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from mlagen.codegen.dataflow import Difference, Done, differences
 from mlagen.dsl import Operation, Part, PipelineOrder
 from mlagen.targets.nvidia.codegen.actors import RoleEvent
+from mlagen.targets.nvidia.codegen.completeness import orders_of
 from mlagen.targets.nvidia.codegen.derived import WAITS
 from mlagen.targets.nvidia.codegen.emit import Emitter, Printed
 from mlagen.targets.nvidia.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
@@ -27,7 +28,6 @@ from mlagen.targets.nvidia.codegen.proof import Way
 from mlagen.targets.nvidia.codegen.runs import ItemRun, Loop, offset
 from mlagen.targets.nvidia.codegen.touches import Refused, Touches
 from mlagen.targets.nvidia.codegen.tracks import events_of
-from mlagen.targets.nvidia.codegen.words import orders_of
 from mlagen.targets.nvidia.dsl import PipelineSchedule
 
 SECTIONS = ("prologue", "item", "tiles", "epilogue")

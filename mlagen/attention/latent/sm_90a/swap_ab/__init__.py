@@ -14,18 +14,18 @@ from mlagen.attention.latent.sm_90a.swap_ab.k_in_registers import (
     OwnKeys,
 )
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import SwapAbKernel, query_rows, rows_in_eights
-from mlagen.attention.latent.sm_90a.swap_ab.order import (
-    gathered_order,
-    k_in_registers_order,
-    split_roles_order,
-    swap_ab_order,
-)
 from mlagen.attention.latent.sm_90a.swap_ab.output import SwapAbOutput
 from mlagen.attention.latent.sm_90a.swap_ab.products import Bf16, E4m3, Grouped
 from mlagen.attention.latent.sm_90a.swap_ab.queries import (
     OwnQueries,
     SwapAbQueries,
     converts_queries,
+)
+from mlagen.attention.latent.sm_90a.swap_ab.reference_order import (
+    gathered_order,
+    k_in_registers_order,
+    split_roles_order,
+    swap_ab_order,
 )
 from mlagen.attention.latent.sm_90a.swap_ab.scales import ScaledNumbers, ScaledSums
 from mlagen.attention.latent.sm_90a.swap_ab.softmax import SwapAbSoftmax

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.emulator.ptx.translate.agents import copies, launching, synchronisation, tensors
+from mlagen.emulator.ptx.translate.agents import copies, launching, synchronisation, tensor_copies
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
 from mlagen.ptx import Instruction
 
@@ -13,7 +13,7 @@ def _cp(t: Translator, i: Instruction) -> Row:
     if "commit_group" in i.parts or "wait_group" in i.parts:
         return copies.bulk_groups(t, i)
     if "tensor" in i.parts:
-        return tensors.tensor_copy(t, i)
+        return tensor_copies.tensor_copy(t, i)
     if i.parts[1] not in ("async", "reduce"):
         raise not_modelled(i)
     return copies.bulk(t, i)

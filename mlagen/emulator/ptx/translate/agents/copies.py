@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents import agent_records as a
 from mlagen.emulator.ptx.agents import copies as c
 from mlagen.emulator.ptx.agents import groups as g
-from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents import reductions as r
-from mlagen.emulator.ptx.translate.agents.operands import (
+from mlagen.emulator.ptx.translate.agents.agent_operands import (
     SHARED,
     counted,
     known,

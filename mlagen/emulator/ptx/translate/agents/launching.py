@@ -8,7 +8,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import cancelling as c
 from mlagen.emulator.ptx.agents import editing as e
 from mlagen.emulator.ptx.agents import launching as g
-from mlagen.emulator.ptx.translate.agents.operands import (
+from mlagen.emulator.ptx.translate.agents.agent_operands import (
     SHARED,
     counted,
     known,

@@ -7,7 +7,7 @@ from mlagen.emulator.ptx.agents import barriers as b
 from mlagen.emulator.ptx.agents import fences as f
 from mlagen.emulator.ptx.agents import mbarriers as m
 from mlagen.emulator.ptx.order.clocks import IN_GLOBAL, OTHER_SHARED, OWN_SHARED
-from mlagen.emulator.ptx.translate.agents.operands import (
+from mlagen.emulator.ptx.translate.agents.agent_operands import (
     SHARED,
     counted,
     known,

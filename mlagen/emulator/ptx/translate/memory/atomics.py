@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.translate.memory.words import (
+from mlagen.emulator.ptx.memory import memory_rows as z
+from mlagen.emulator.ptx.translate.memory.modifiers import (
     Words,
     address,
     columns,

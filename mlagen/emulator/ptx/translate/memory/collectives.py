@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.translate.memory.words import destination, operands, source
+from mlagen.emulator.ptx.memory import memory_rows as z
+from mlagen.emulator.ptx.translate.memory.modifiers import destination, operands, source
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction, Vector
 from mlagen.ptx.syntax import Operand

@@ -4,7 +4,7 @@ share one, by its type."""
 from __future__ import annotations
 
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator
-from mlagen.emulator.ptx.translate.values import convert, floats, integers, moves, select
+from mlagen.emulator.ptx.translate.values import convert, floats, integers, move_rows, select
 from mlagen.ptx import Instruction
 
 
@@ -26,7 +26,7 @@ _TABLE: dict[str, Translation] = {
     **floats.TRANSLATIONS,
     **convert.TRANSLATIONS,
     **select.TRANSLATIONS,
-    **moves.TRANSLATIONS,
+    **move_rows.TRANSLATIONS,
 }
 _SHARED = ("add", "sub", "mul", "mad", "div", "min", "max", "abs", "neg", "and", "or", "xor", "not")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
 from mlagen.emulator.ptx.translate.values.floats import is_float
-from mlagen.emulator.ptx.translate.values.operands import (
+from mlagen.emulator.ptx.translate.values.value_operands import (
     Modifiers,
     bits_of,
     number,

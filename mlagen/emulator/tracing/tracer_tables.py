@@ -13,7 +13,7 @@ from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import BufferArena
 from mlagen.emulator.gfx950.translate import TranslatedKernel
-from mlagen.emulator.tracing.formats import FloatOperation, float_operation, matrix_formats
+from mlagen.emulator.tracing.float_operands import FloatOperation, float_operation, matrix_formats
 from mlagen.targets.gfx950.limits import GFX950
 
 MOVES = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.emulator.ptx.agents import layout as agents
+from mlagen.emulator.ptx.agents import agent_records as agents
 from mlagen.emulator.tensor_maps import BYTES, DTYPES, FILLS, INTERLEAVES, SWIZZLES, TensorMap
 from mlagen.errors import UnsupportedError
 

@@ -23,8 +23,8 @@ from mlagen.emulator.ptx.order.clocks import (
     told,
     warp_of,
 )
-from mlagen.emulator.ptx.order.layout import FENCED, GENERIC
 from mlagen.emulator.ptx.order.pairs import all_ordered, lanes_tell, some_ordered
+from mlagen.emulator.ptx.order.record_sizes import FENCED, GENERIC
 from mlagen.emulator.ptx.state import warp_base
 
 

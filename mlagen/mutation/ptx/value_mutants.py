@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import MutatedKernel, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
+from mlagen.mutation.ptx.mutated_kernel import MutatedKernel, split_operands, with_operand
 from mlagen.ptx import Instruction, Kind, MemoryOperand, Real
 
 _KINDS = (

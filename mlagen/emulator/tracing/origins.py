@@ -13,11 +13,11 @@ from mlagen.binary import MachineInstruction
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import BufferArena
-from mlagen.emulator.gfx950.report import register_text, workgroup_of
+from mlagen.emulator.gfx950.raw_findings import register_text, workgroup_of
 from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
-from mlagen.emulator.tracing.formats import NAMES, values
-from mlagen.emulator.tracing.tables import MOVES, Shadow
+from mlagen.emulator.tracing.float_operands import NAMES, values
+from mlagen.emulator.tracing.tracer_tables import MOVES, Shadow
 
 _KINDS = {t.MADE: "made", t.NAN_FROM_INF: "nan-from-inf"}
 _CONSTANTS = MOVES | {"s_mov_b32", "s_mov_b64", "s_movk_i32", "s_cselect_b32"}

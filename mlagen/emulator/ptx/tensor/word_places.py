@@ -1,11 +1,11 @@
-"""Where the words of tensor.layout lie."""
+"""Where the words of tensor.tensor_memory lie."""
 
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 
 
 @compiled

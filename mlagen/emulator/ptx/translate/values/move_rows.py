@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
-from mlagen.emulator.ptx.translate.values.operands import (
+from mlagen.emulator.ptx.translate.values.value_operands import (
     CLOCKS,
     Modifiers,
     bits_of,

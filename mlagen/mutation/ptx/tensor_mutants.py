@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import (
+from mlagen.mutation.ptx.mutant import PtxMutant
+from mlagen.mutation.ptx.mutated_kernel import (
     FRESH,
     MutatedKernel,
     moved_operand,
     split_operands,
     with_operand,
 )
-from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.ptx import Instruction
 
 # By the word behind tcgen05, of which class its removal is.

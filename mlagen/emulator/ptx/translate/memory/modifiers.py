@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import Address, MemoryOperand, Operand, Real, Vector

@@ -10,8 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mlagen.mutation.ptx.kernel import MutatedKernel, moved_operand, split_operands, with_operand
 from mlagen.mutation.ptx.mutant import PtxMutant
+from mlagen.mutation.ptx.mutated_kernel import (
+    MutatedKernel,
+    moved_operand,
+    split_operands,
+    with_operand,
+)
 from mlagen.ptx import Instruction, Kind, MemoryOperand, Vector
 from mlagen.ptx.effects import names_in
 

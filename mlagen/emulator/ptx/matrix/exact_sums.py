@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils
 
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.matrix.vectors import (
     I64,
     at,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from mlagen.timing import program as p
+from mlagen.timing import cycle_program as p
 
 Ints = npt.NDArray[np.int64]
 

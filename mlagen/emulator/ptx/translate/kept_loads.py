@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents.copies import LOAD, SEND, WORDS
-from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.memory import memory_rows as z
 
 _SHARED = (z.SHARED_CTA, z.SHARED_CLUSTER, z.GENERIC)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix import work_space as m
 from mlagen.emulator.ptx.state import program_row, report
-from mlagen.emulator.ptx.tensor.layout import LOADING, TW_LOADS
-from mlagen.emulator.ptx.tensor.words import warp_words
+from mlagen.emulator.ptx.tensor.tensor_memory import LOADING, TW_LOADS
+from mlagen.emulator.ptx.tensor.word_places import warp_words
 
 _ROW = (1 << 24) - 1
 
 
 @compiled
 def matrix_words(context: int, warp: int) -> int:
-    """Address of a warp's words of matrix.layout."""
+    """Address of a warp's words of matrix.work_space."""
     return load_i64(context, y.C_MATRIX) + warp * (8 * m.WORDS)
 
 

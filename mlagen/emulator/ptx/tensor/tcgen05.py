@@ -7,11 +7,11 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.tensors import fence_after, fence_before
 from mlagen.emulator.ptx.state import program_row, warp_base
-from mlagen.emulator.ptx.tensor import layout as t
+from mlagen.emulator.ptx.tensor import tensor_memory as t
 from mlagen.emulator.ptx.tensor.allocation import allocate, free, relinquish
 from mlagen.emulator.ptx.tensor.issue import issue_commit, issue_copy, issue_product
 from mlagen.emulator.ptx.tensor.moves import load, store, wait_loads, wait_stores
-from mlagen.emulator.ptx.tensor.words import warp_words
+from mlagen.emulator.ptx.tensor.word_places import warp_words
 
 
 @compiled

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import tensors as s
+from mlagen.emulator.ptx.translate.agents.agent_operands import SHARED, known, number, operand
 from mlagen.emulator.ptx.translate.agents.copies import BYTES, REDUCTIONS
-from mlagen.emulator.ptx.translate.agents.operands import SHARED, known, number, operand
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import MemoryOperand

@@ -14,7 +14,22 @@ from mlagen.emulator.ptx.memory.buffers import global_shadow
 from mlagen.emulator.ptx.order.accesses import span_at
 from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own, warp_of
 from mlagen.emulator.ptx.order.grid import known, release_global, seen, word_of
-from mlagen.emulator.ptx.order.layout import (
+from mlagen.emulator.ptx.order.meeting import (
+    AFTER_READ_WRITE,
+    AFTER_WRITE_READ,
+    AFTER_WRITE_WRITE,
+    ATOMIC,
+    ELSEWHERE,
+    GENERAL,
+    PROXY,
+    READ,
+    SAME,
+    STRONG_READ,
+    STRONG_WRITE,
+    WRITE,
+    packed,
+)
+from mlagen.emulator.ptx.order.record_sizes import (
     ATOMIC_BIT,
     CLOCK_AT,
     CLOCKS,
@@ -30,21 +45,6 @@ from mlagen.emulator.ptx.order.layout import (
     WORD_READER,
     WORD_WRITE,
     WORD_WRITER,
-)
-from mlagen.emulator.ptx.order.meeting import (
-    AFTER_READ_WRITE,
-    AFTER_WRITE_READ,
-    AFTER_WRITE_WRITE,
-    ATOMIC,
-    ELSEWHERE,
-    GENERAL,
-    PROXY,
-    READ,
-    SAME,
-    STRONG_READ,
-    STRONG_WRITE,
-    WRITE,
-    packed,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.state import report, warp_base

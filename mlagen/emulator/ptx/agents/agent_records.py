@@ -130,7 +130,7 @@ ON_ITS_WAY, DONE = range(2)
     TENSOR_TO_SHARED,  # data: the map's words
     TENSOR_TO_GLOBAL,
     WORDS,  # st.async, red.async: data: the value
-    TENSOR_MMA,  # data: D_ words of tensor.layout; O_GROUP: number of those that the warp issued
+    TENSOR_MMA,  # data: D_ words of tensor_memory; O_GROUP: number of those that the warp issued
     TENSOR_COPY,  # O_DEST: address, O_SOURCE: descriptor
     TENSOR_COMMIT,
 ) = range(10)
