@@ -1,6 +1,8 @@
 """Kinds of faults that others reported, each with its repaired form, for the audit and the emulator
 alike: what balances counters, lanes that are off, waves that end early."""
 
+import re
+
 import numpy as np
 import pytest
 from emulating import POINTERS, execute
@@ -395,6 +397,34 @@ def test_a_load_to_lds_over_a_read_before_the_barrier_is_by_the_letter_if_it_com
         out = np.zeros(128, np.uint32)
         _, result = execute(text, np.arange(1024, dtype=np.uint32), out, waves=2, lds=512)
         assert {f.severity for f in result.findings if f.kind == "race-war"} == {severity}
+
+
+# ---- what is told -----------------------------------------------------------------------------
+
+HANDED = """
+  v_lshlrev_b32 v1, 2, v0
+  v_xor_b32 v2, 0x100, v1
+  ds_write_b32 v1, v0
+  {}
+  {}
+  ds_read_b32 v5, v2
+  s_waitcnt lgkmcnt(0)
+  global_store_dword v1, v5, s[6:7]
+"""
+
+
+@pytest.mark.parametrize("wait", ["s_waitcnt lgkmcnt(0)", "s_waitcnt vmcnt(0) lgkmcnt(0)"])
+def test_no_advice_against_the_wait_behind_which_a_barrier_is_missing(wait):
+    """The repaired kernel needs both."""
+    found = audited(HANDED.format(wait, ""), waves=2, lds=1024)
+    (error,) = of(found, ERROR)
+    (at,) = {int(word, 16) for word in re.findall(r"wait of wave \d at (0x\w+)", error.needs)}
+    assert error.needs.startswith("s_barrier behind the wait")
+    advice = [one for one in found if one.rule == "stricter-wait" and one.pc == at]
+    assert all("lgkmcnt" not in one.needs for one in advice)
+    assert not of(audited(HANDED.format(wait, "s_barrier"), waves=2, lds=1024), ERROR)
+    (error,) = of(audited(HANDED.format("", "s_barrier"), waves=2, lds=1024), ERROR)
+    assert "lgkmcnt" in error.needs
 
 
 # ---- wait states ------------------------------------------------------------------------------

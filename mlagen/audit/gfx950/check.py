@@ -211,8 +211,9 @@ def _check_sizes(kernel: KernelCode, threads: int, launch: KnownLaunch) -> None:
 def _blamed(
     steps: tuple[Step, ...], flow: Flow, findings: Iterable[Finding], budget: Budget
 ) -> set[tuple[int, str]]:
-    """Waits (byte offset, counter) that errors pass on their way: each asks for too little for a
-    result that is still in flight after it, so that advice to weaken it would contradict."""
+    """Waits (byte offset, counter) that advice to weaken would contradict an error of: those that
+    it passes on its way, each of which asks for too little for a result that is still in flight
+    after it; and those before which a barrier is missing, or behind which."""
     ways = Ways(steps, flow, budget)
     at = {step.ins.offset: step.index for step in steps}
     blamed = set()
@@ -230,6 +231,8 @@ def _blamed(
                 loads = {load for load, _ in pairs if steps[load].queue == queue}
                 uses = {use for load, use in pairs if load in loads}
                 between = ways.waits_between(loads, uses)
+                if finding.rule.startswith("lds-") and not finding.changes:
+                    between |= ways.first_covers(loads)
                 blamed |= {(steps[index].ins.offset, name) for index in between}
     return blamed
 

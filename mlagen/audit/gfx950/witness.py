@@ -150,6 +150,24 @@ class Ways:
                     back.append(before)
         return {index for index in between if steps[index].wait is not None}
 
+    def first_covers(self, loads: Set[int]) -> set[int]:
+        """The waits that cover these operations, which are of one queue, first on some way."""
+        newer = dict.fromkeys(loads, 0)
+        work = deque(sorted(loads))
+        queue = self._steps[work[0]].queue
+        found: set[int] = set()
+        while work:
+            at = work.popleft()
+            self._budget.spend(1)
+            for following in self._after(at):
+                wait = self._steps[following].wait
+                if wait is not None and covers(wait, queue, newer[at]):
+                    found.add(following)
+                elif following not in newer:
+                    newer[following] = newer[at] + (self._steps[following].queue == queue)
+                    work.append(following)
+        return found
+
     def _after(self, at: int) -> list[int]:
         block = self._flow.blocks[self._block_of[at]]
         if at < block.last:

@@ -11,7 +11,7 @@ from mlagen.audit.gfx950.findings import Finding, InstructionPair
 from mlagen.audit.gfx950.lds.early import any_too_few
 from mlagen.audit.gfx950.lds.exchanges import LaneExchange, Taken
 from mlagen.audit.gfx950.lds.expressions import Scalar
-from mlagen.audit.gfx950.lds.lacking import weak_waits
+from mlagen.audit.gfx950.lds.lacking import wait_before_barrier, weak_waits
 from mlagen.audit.gfx950.lds.lds_findings import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.lds_program import LdsProgram
 from mlagen.audit.gfx950.lds.order import Race, races
@@ -294,6 +294,8 @@ class _Told:
         else:
             number, done = race.waves[0], race.earlier.done
             needs = f"a wait ({counter}) of wave {number}, then s_barrier, between them"
+            if (wait := wait_before_barrier(race, run.waves)) is not None:
+                needs = f"s_barrier behind the wait of wave {number} at {wait.pc:#x}"
             if race.earlier.issued < race.later.issued <= done:
                 needs = f"a wait ({counter}) of wave {number} before barrier {race.later.issued}"
             why = (

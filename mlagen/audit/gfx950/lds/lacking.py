@@ -28,13 +28,27 @@ def weak_waits(race: Race, waves: list[Wave]) -> list[WeakWait]:
     return found
 
 
+def wait_before_barrier(race: Race, waves: list[Wave]) -> Waited | None:
+    """The wait that covers the first operation where a barrier behind it is all that lacks."""
+    wave, on = waves[race.waves[0]], 0 if race.earlier.site.kind == "dma" else 1
+    after = [wait for wait in wave.waits if wait.place >= race.earlier.place]
+    if race.waves[0] == race.waves[1] or not _barrier_lacks(race, wave, after, on):
+        return None
+    first = next(wait for wait in after if _covers(wait, race, on))
+    return first if first.epoch == race.later.issued else None
+
+
+def _covers(wait: Waited, race: Race, on: int) -> bool:
+    left = wait.left[on]
+    return left is not None and left <= wait.issued[on] - race.earlier.serial - 1
+
+
 def _barrier_lacks(race: Race, wave: Wave, after: list[Waited], on: int) -> bool:
     """Whether the first operation is waited for before the second one, in the order in which its
     wave comes by both, and only no barrier stands between."""
-    earlier, later = race.earlier, race.later
+    later = race.later
     for wait in after:
-        left = wait.left[on]
-        if left is not None and left <= wait.issued[on] - earlier.serial - 1:
+        if _covers(wait, race, on):
             break
     else:
         return False
