@@ -316,7 +316,7 @@ def _vector(ins: MachineInstruction, accum: int) -> Effects:
     if name in _SWAPS:
         role = "permlane" if name in PERMLANE else "valu"
         other = ins.operand("vsrc0") or ins.operand("src0")
-        if destination is not None and other is not None:
+        if destination is not None and other is not None and other.is_register:
             reads.append(_access(destination, accum, role))
             writes.append(_access(other, accum, role))
     if destination is not None and destination.kind != "s":

@@ -1,5 +1,7 @@
 """Reads and writes of instructions whose operand lists alone do not tell them."""
 
+import struct
+
 import pytest
 from test_decode import _bytes_of
 
@@ -80,3 +82,11 @@ def test_hardware_registers_are_told_apart():
         )
     )
     assert strictest_pair(write, same, 256)[0] == 2 and strictest_pair(write, other, 256)[0] == 0
+
+
+@pytest.mark.parametrize("source", [128, 255])  # 0; a literal
+def test_a_swap_with_a_constant_writes_one_register(source):
+    """The assembler refuses it; bytes may say it."""
+    ins = decode_at(struct.pack("<II", 0x7E00A200 | 1 << 17 | source, 0xFF900000), 0)
+    assert ins.mnemonic == "v_swap_b32"
+    assert _plain(effects(ins, 256).writes) == [("v", 1, 1, "valu")]

@@ -28,7 +28,7 @@ from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.decode import decode_at
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950.translate import translate
-from mlagen.errors import BinaryError, MlagenError, UnsupportedError
+from mlagen.errors import BinaryError, MlagenError
 from mlagen.inspect.gfx950 import inspect_gfx950
 
 MOST_INSTRUCTIONS = 2000  # wave-instructions of an emulated case
@@ -97,7 +97,7 @@ def _executed(piece: bytes) -> bool:
         if ins.size != len(piece) or ins.mnemonic.startswith(_JUMPS):
             return False
         translate(dataclasses.replace(_base(), code=piece + _frame()[1]))
-    except (BinaryError, UnsupportedError):
+    except MlagenError:
         return False
     return True
 
