@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aiter import HISTORY, object_file
 from aiter_mla import KERNELS, launch_persistent, problem, whole
-from audit_verdicts import EXCHANGE, FULL, OPERAND, REFILL, SCRATCH, SHORT, STALE_INDEX, judge
+from audit_verdicts import EXCHANGE, OPERAND, REFILL, SCRATCH, STALE_INDEX, judge
 
 from mlagen.audit.gfx950 import audit_code_object
 from mlagen.severity import ERROR, LETTER, of
@@ -15,10 +15,10 @@ from mlagen.severity import ERROR, LETTER, of
 SOME = {
     "fmha_v3_fwd/fwd_hd128_bf16.co": set(),
     "fmha_v3_fwd/fwd_hd128_fp8.co": {OPERAND, REFILL},
-    "fmha_v3_fwd/fwd_hd256_fp8_causal.co": {OPERAND, REFILL, SHORT},
+    "fmha_v3_fwd/fwd_hd256_fp8_causal.co": {OPERAND, REFILL},
     "fmha_v3_fwd/fwd_hd192_hd128_bf16.co": {REFILL},
     "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal0.co": {REFILL},
-    "mla/mla_a8w8_qh16_qseqlen4_gqaratio16.co": {FULL, EXCHANGE},
+    "mla/mla_a8w8_qh16_qseqlen4_gqaratio16.co": {EXCHANGE},
     "mla/mla_a16w16_qh32_qseqlen4_gqaratio32_ps.co": {STALE_INDEX, SCRATCH},
 }
 
