@@ -22,15 +22,20 @@ The tables are `schedules/tables/swap_ab.py`, `seesaw.py` and `seesaw_qkv_fp8.py
 | registers | a thread: left 256, right 256; of them O 128, S 32, P 16, the end of Q 32     |
 """
 
-from mlagen.attention.latent.block_sizes import BLOCK_ROWS
-from mlagen.attention.latent.facts import Facts
-from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS, SEESAW
+from functools import partial
+
+from mlagen.attention.latent.order import HOPPER_E4M3, KEYS_AS_ROWS
 from mlagen.attention.latent.sm_90a.seesaw.kernel import SeesawKnobs
 from mlagen.attention.latent.sm_90a.swap_ab.kernel import is_few
 from mlagen.dsl import Variant, schedule
 from mlagen.families.mla_decode import costs
 from mlagen.families.mla_decode.orders import FROM_REGISTERS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.facts import (
+    seesaw_facts,
+    seesaw_qkv_fp8_facts,
+    swap_ab_facts,
+)
 from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 from mlagen.families.mla_decode.sm_90a.paged import Paged
 from mlagen.schedules.tables.seesaw import seesaw
@@ -74,56 +79,31 @@ def seesaw_knobs(k, s):
     return knobs, registers[feeders]
 
 
-def facts(k, order, cost, **more):
-    return Facts(order, BLOCK_ROWS, costs=costs.of_rows(cost, k), **more)
-
-
-def by_keys(k, order, cost):
-    return facts(k, order, cost, combine="blocks")
-
-
-def seesaw_facts(k, knobs):
-    several = {"items": "several", "combine": "fix_up"} if knobs["persistent"] else {}
-    return facts(k, SEESAW, costs.seesaw(k), **several)
-
-
 def one_item(k, knobs):
     """Swap-AB has no form whose blocks take one work item after another."""
     return str(knobs.get("persistent", 0)) != "1"
 
 
 VARIANTS = (
-    Variant(
-        "swap_ab_qkv_fp8", "1 to 32 query rows, products of e4m3",
-        table=lambda k, s: swap_ab(k, s, Paged),
-        facts=lambda k, knobs: by_keys(k, HOPPER_E4M3, costs.SWAP_AB_QKV_FP8),
-        serves=lambda k: is_few(k) and k.compute == "fp8", usual=one_item,
-    ),
-    Variant(
-        "swap_ab_kv_fp8", "1 to 32 query rows over e4m3 or rope-aware rows, f16 in registers",
-        table=lambda k, s: swap_ab_split_roles(k, s, Paged),
-        facts=lambda k, knobs: by_keys(k, FROM_REGISTERS[k.cache_dtype], costs.swap_ab(k)),
-        serves=lambda k: is_few(k) and k.compute != "fp8" and k.cache_dtype != "bf16",
-        usual=one_item,
-    ),
-    Variant(
-        "swap_ab", "1 to 32 query rows over bf16, or over e4m3 that a warpgroup makes bf16 in SMEM",
-        table=lambda k, s: swap_ab(k, s, Paged),
-        facts=lambda k, knobs: by_keys(k, KEYS_AS_ROWS, costs.swap_ab(k)),
-        serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware, usual=one_item,
-    ),
-    Variant(
-        "seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=seesaw_qkv_fp8,
-        facts=lambda k, knobs: facts(
-            k, HOPPER_E4M3, costs.SEESAW_QKV_FP8, combine="blocks", roles=2
-        ),
-        serves=lambda k: k.compute == "fp8",
-    ),
-    Variant(
-        "seesaw", "any number of query rows, products of bf16",
-        table=lambda k, s: seesaw(k, s, seesaw_knobs, mla_decode),
-        facts=seesaw_facts, serves=lambda k: k.compute != "fp8",
-    ),
+    Variant("swap_ab_qkv_fp8", "1 to 32 query rows, products of e4m3",
+            table=partial(swap_ab, paged=Paged),
+            facts=swap_ab_facts(lambda k: HOPPER_E4M3, lambda k: costs.SWAP_AB_QKV_FP8),
+            serves=lambda k: is_few(k) and k.compute == "fp8", usual=one_item),
+    Variant("swap_ab_kv_fp8", "1 to 32 query rows over e4m3 or rope-aware rows, f16 in registers",
+            table=partial(swap_ab_split_roles, paged=Paged),
+            facts=swap_ab_facts(lambda k: FROM_REGISTERS[k.cache_dtype], costs.swap_ab),
+            serves=lambda k: is_few(k) and k.compute != "fp8" and k.cache_dtype != "bf16",
+            usual=one_item),
+    Variant("swap_ab", "1 to 32 query rows over bf16, or e4m3 that a warpgroup makes bf16 in SMEM",
+            table=partial(swap_ab, paged=Paged),
+            facts=swap_ab_facts(lambda k: KEYS_AS_ROWS, costs.swap_ab),
+            serves=lambda k: is_few(k) and k.compute != "fp8" and not k.rope_aware,
+            usual=one_item),
+    Variant("seesaw_qkv_fp8", "any number of query rows, products of e4m3", table=seesaw_qkv_fp8,
+            facts=seesaw_qkv_fp8_facts, serves=lambda k: k.compute == "fp8"),
+    Variant("seesaw", "any number of query rows, products of bf16",
+            table=lambda k, s: seesaw(k, s, seesaw_knobs, mla_decode),
+            facts=seesaw_facts, serves=lambda k: k.compute != "fp8"),
 )  # fmt: skip
 
 
