@@ -11,8 +11,8 @@ import pytest
 from mlagen.app.texts import BuildTexts, build_from_text
 from mlagen.attention.latent.facts import Facts, facts_of
 from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.prefill.facts import TILES
 from mlagen.attention.prefill.facts import facts_of as prefill_facts
-from mlagen.attention.prefill.problem import TILES
 from mlagen.dsl import Knobs, Variant
 from mlagen.dsl.variant import taken
 from mlagen.errors import BinaryError, ConfigError, ScheduleError

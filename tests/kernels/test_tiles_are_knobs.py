@@ -9,7 +9,7 @@ import pytest
 
 import mlagen
 from mlagen.app.build import build_artifact
-from mlagen.attention.prefill.problem import TILES
+from mlagen.attention.prefill.facts import TILES
 from mlagen.cli.main import run
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load

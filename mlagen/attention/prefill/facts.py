@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from mlagen.artifact import Artifact
 from mlagen.attention.manifest_facts import Items, read_facts
-from mlagen.attention.prefill.problem import TILES
+
+# The knobs of every prefill schedule that host code reads: `PrefillConfig` says what they are.
+TILES = ("kv_block", "num_warps", "q_block_size", "rescale_threshold", "fp8_mma_k_128")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from mlagen.artifact.manifest import Rounding
 from mlagen.attention.masks import Mask
 from mlagen.attention.prefill.arithmetic import arithmetic_of
+from mlagen.attention.prefill.facts import TILES, PrefillFacts
 from mlagen.attention.prefill.numerics import roundings
 from mlagen.errors import ConfigError
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.fields import Fields, check_types, listed
 from mlagen.targets.gfx950.limits import GFX950
-
-if TYPE_CHECKING:
-    from mlagen.attention.prefill.facts import PrefillFacts
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
@@ -46,10 +44,6 @@ def legal_pages(small: tuple[int, ...]) -> str:
     """`small`: pages that are no multiple of `PAGE_STEP`."""
     legal = listed((0, *small, f"a multiple of {PAGE_STEP}"))
     return f"{legal}; a page has at most {PAGE_BYTES >> 30} GiB"
-
-
-# The knobs of every prefill schedule that host code reads: `PrefillConfig` says what they are.
-TILES = ("kv_block", "num_warps", "q_block_size", "rescale_threshold", "fp8_mma_k_128")
 
 
 class PrefillProblem(Fields):
