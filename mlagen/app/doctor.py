@@ -23,7 +23,7 @@ from mlagen.launch import HipLauncher
 from mlagen.launch.hip_library import NAME as HIP_LIBRARY
 from mlagen.launch.hip_library import runtime_path
 from mlagen.targets.nvidia.ptxas import told
-from mlagen.targets.registry import FOLDERS
+from mlagen.targets.registry import NVIDIA, TARGETS
 
 _PURPOSE = {
     "": "core",
@@ -96,7 +96,7 @@ def examine() -> DoctorReport:
     """Looks at this machine."""
     packages = _packages()
     targets: dict[Search, list[str]] = {}  # that each assembles for
-    for target in FOLDERS:
+    for target in TARGETS:
         targets.setdefault(target_of(target).tools, []).append(target)
     assemblers = {search: tuple(_tools(search, names)) for search, names in targets.items()}
     missing = {
@@ -155,7 +155,7 @@ def examine() -> DoctorReport:
             "yes" if can_verify else install("emulator"),
             _launch(target, gpus, missing),
         )
-        for target in FOLDERS
+        for target in TARGETS
     )
     return DoctorReport(groups, tuple(advice), builds, can_verify, abilities)
 
@@ -163,22 +163,19 @@ def examine() -> DoctorReport:
 def _launch(target: str, gpus: Sequence[Check], missing: Mapping[str, Sequence[str]]) -> str:
     """Whether a kernel for the target can run on a GPU here, or what is missing first."""
     found = {check.name: check.found for check in gpus}
-    if target.startswith("sm_"):
+    row = TARGETS[target]
+    if row.vendor is NVIDIA:
         models = _nvidia_models()
         if not found["NVIDIA driver"] or not found["CUDA driver library"]:
             return "no NVIDIA driver"
-        if models and not any(name in model for model in models for name in _CHIPS.get(target, ())):
-            return f"no {' or '.join(_CHIPS[target])}: {', '.join(dict.fromkeys(models))}"
+        if models and not any(name in model for model in models for name in row.chips):
+            return f"no {' or '.join(row.chips)}: {', '.join(dict.fromkeys(models))}"
         return install("cuda") if missing.get("cuda") else "yes"
     if target not in _amd_archs():
         return f"no {target} GPU"
     if not found["HIP runtime"]:
         return "no HIP runtime"
     return install("hip") if missing.get("hip") else "yes"
-
-
-# What the driver calls GPUs of a target (Model in /proc/driver/nvidia/gpus/*/information).
-_CHIPS = {"sm_90a": ("H100", "H200", "H800", "H20", "GH200"), "sm_100a": ("B200", "GB200")}
 
 
 def _nvidia_models() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from mlagen.artifact import Artifact, Manifest
 from mlagen.artifact.files import MANIFEST, file_names
 from mlagen.artifact.manifest import NOT_COMPARED
-from mlagen.targets.registry import limits_of
+from mlagen.targets.registry import NVIDIA, limits_of, vendor_of
 
 
 def build_summary(artifact: Artifact, directory: Path) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def registers_text(manifest: Manifest) -> str:
     """Registers used against what the target lets one wave or thread of this workgroup have."""
     r, limits = manifest.resources, limits_of(manifest.target)
     x, y, z = manifest.block
-    if manifest.target.startswith("sm_"):
+    if vendor_of(manifest.target) is NVIDIA:
         budget = limits.register_budget(x * y * z)
         return f"{r.vgprs} of {budget} a thread at entry; roles then take their own"
     waves = -(-x * y * z // limits.wave_size)
@@ -79,7 +79,7 @@ def registers_text(manifest: Manifest) -> str:
 def memory_text(manifest: Manifest) -> str:
     """LDS or SMEM against the target's, scratch and spills."""
     r, limits = manifest.resources, limits_of(manifest.target)
-    if manifest.target.startswith("sm_"):
+    if vendor_of(manifest.target) is NVIDIA:
         return (
             f"SMEM {r.lds_bytes} of {limits.smem_bytes} B, stack {r.scratch_bytes} B, "
             f"spills {r.vgpr_spills} B"

@@ -16,17 +16,20 @@ import msgspec
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
 from mlagen.disk import exists, read_file, require_own, write_files
 from mlagen.errors import BinaryError, ConfigError, MissingError, OtherVersionError
+from mlagen.targets.registry import AMD, NVIDIA, vendor_of
 from mlagen.untrusted import decode_json
 
-CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
-CUBIN, PTX = "kernel.cubin", "kernel.ptx"
+MANIFEST = "manifest.json"
+CODE, TEXT = AMD.code, AMD.text
+CUBIN, PTX = NVIDIA.code, NVIDIA.text
 _SEAL = "manifest_sha256"
 _HEAD = re.compile(rb'\s*\{\s*"schema": ?"mlagen\.manifest/\d+"')
 
 
 def file_names(target: str) -> tuple[str, str]:
     """The names of code and text of an artifact for `target`."""
-    return (CUBIN, PTX) if target.startswith("sm_") else (CODE, TEXT)
+    vendor = vendor_of(target)
+    return vendor.code, vendor.text
 
 
 def is_ptx(manifest: Manifest) -> bool:

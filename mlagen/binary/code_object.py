@@ -175,7 +175,7 @@ def load_code_object(data: bytes) -> CodeObject:
         )
         for name, (descriptor, info, entry) in found.items()
     }
-    return CodeObject("gfx950", kernels, read_line_table(image))
+    return CodeObject(GFX950.name, kernels, read_line_table(image))
 
 
 def _check_limits(name: str, descriptor: KernelDescriptor) -> None:

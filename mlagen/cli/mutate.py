@@ -138,10 +138,11 @@ def _source(
         raise ConfigError("--launch is of a PTX file; artifacts run on the calls of verify")
     from mlagen.cli.subjects import artifact_of
     from mlagen.mutation import ArtifactSource
+    from mlagen.targets.registry import vendor_of
 
     artifact = artifact_of(kernel, texts)
     problem = problem_file or (kernel if kernel.endswith(".py") else None)
-    suffix = ".s" if artifact.manifest.target == "gfx950" else ".ptx"
+    suffix = Path(vendor_of(artifact.manifest.target).text).suffix
     return ArtifactSource(artifact, problem, judges), artifact.text, suffix
 
 

@@ -21,7 +21,7 @@ from mlagen.dsl.function import ScheduleBase, last_line
 from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
 from mlagen.legal_names import require_name
 from mlagen.problem.fields import example_of
-from mlagen.targets.registry import FOLDERS
+from mlagen.targets.registry import TARGETS
 from mlagen.untrusted import Spent, words
 
 
@@ -95,7 +95,7 @@ def require_target(kernel: str, asked: str | None, has: str) -> None:
     """Raises ConfigError unless a kernel that `has` a target is asked for that one, or for any."""
     if asked is None or asked == has:
         return
-    require_name("target", asked, FOLDERS)
+    require_name("target", asked, TARGETS)
     raise ConfigError(f"{kernel} is for {has}, not for {asked}", hint="leave the target out")
 
 

@@ -12,7 +12,7 @@ from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.dsl import Config, ScheduleFunction
 from mlagen.dsl.knobs import joined
-from mlagen.targets.registry import FOLDERS
+from mlagen.targets.registry import TARGETS
 
 
 class Target(Protocol):
@@ -43,7 +43,7 @@ class Target(Protocol):
 
 def target_of(name: str) -> Target:
     """The target of that name, with all that generates code for it."""
-    target: Target = importlib.import_module(f"{FOLDERS[name]}.target").TARGET
+    target: Target = importlib.import_module(f"{TARGETS[name].folder}.target").TARGET
     return target
 
 

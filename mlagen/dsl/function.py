@@ -21,7 +21,7 @@ from mlagen.dsl.knobs import Knob, Knobs, UnknownKnobError
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.variant import KNOB, Variant, taken
 from mlagen.errors import MlagenError, ScheduleError
-from mlagen.targets.registry import FOLDERS
+from mlagen.targets.registry import TARGETS
 from mlagen.untrusted import Spent, words
 
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -115,9 +115,9 @@ def schedule(
     """Mark a function as a schedule of `problem` for `target`. `templates`: a folder of its own
     templates, relative to the schedule's file; they go before the shipped ones. `variants`: the
     kernel's forms, of which the function gets one; the first that serves a problem is usual."""
-    if target not in FOLDERS:
+    if target not in TARGETS:
         raise ScheduleError(
-            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(FOLDERS))
+            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(TARGETS))
         )
 
     def decorate(function: Callable[..., None]) -> ScheduleFunction:

@@ -11,6 +11,7 @@ from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.extras import install
 from mlagen.ptx import Module, read_ptx
+from mlagen.targets.gfx950.limits import GFX950
 
 _DEFAULT = Settings()
 
@@ -61,8 +62,8 @@ def _gfx950(
     from mlagen.emulator.gfx950.machine import EmulatorRun, run_workgroups
 
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
-    if loaded.target != "gfx950":
-        raise UnsupportedError(f"the emulator executes gfx950 code, not {loaded.target}")
+    if loaded.target != GFX950.name:
+        raise UnsupportedError(f"the emulator executes {GFX950.name} code, not {loaded.target}")
     for name in ("cluster", "dynamic_shared"):
         if getattr(launch, name):
             raise ConfigError(f"{name} is of PTX; gfx950 code knows none")

@@ -11,6 +11,7 @@ from mlagen.family.benchmark import Benchmark
 from mlagen.family.kinds import ProblemKind
 from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
+from mlagen.targets.registry import MODELLED
 
 if TYPE_CHECKING:
     from mlagen.launch import Launcher
@@ -54,10 +55,10 @@ class Family:
     def benchmark(self, artifact: Artifact) -> Benchmark:
         """What `mlagen bench` times of the artifact's problem. ConfigError: nothing."""
         kernel, target = artifact.manifest.kernel, artifact.manifest.target
-        hint = "`mlagen simulate` predicts how fast a gfx950 kernel will be"
+        hint = f"`mlagen simulate` predicts how fast a {target} kernel will be"
         raise ConfigError(
             f"{kernel} ({target}) has no benchmark: the family {self.name} brings none",
-            hint=hint if target == "gfx950" else None,
+            hint=hint if target in MODELLED else None,
         )
 
     def mutants(self, artifact: Artifact) -> MutantInputs | None:

@@ -75,7 +75,7 @@ def inspect_gfx950(
         name=artifact.manifest.kernel if artifact else kernel.name,
         path=str(path),
         origin="artifact" if artifact else "binary",
-        target="gfx950",
+        target=GFX950.name,
         facts=artifact_facts(artifact) if artifact else _binary_facts(kernel),
         resources=(
             *_resources(kernel, artifact, len(views)),

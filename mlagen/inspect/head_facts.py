@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlagen.artifact import Artifact
+from mlagen.targets.registry import NVIDIA, vendor_of
 
 
 def artifact_facts(artifact: Artifact) -> tuple[tuple[str, str], ...]:
@@ -26,7 +27,7 @@ def artifact_resources(artifact: Artifact) -> tuple[tuple[str, int], ...]:
     """(name, amount) of a wave (registers, scratch) and a workgroup (memory, threads)."""
     manifest, held = artifact.manifest, artifact.manifest.resources
     x, y, z = manifest.block
-    if manifest.target.startswith("sm_"):
+    if vendor_of(manifest.target) is NVIDIA:
         return (
             ("registers at entry", held.vgprs),
             ("SMEM bytes", held.lds_bytes),

@@ -12,6 +12,7 @@ from mlagen.errors import BinaryError, ConfigError, MissingError
 from mlagen.inspect.gfx950 import inspect_gfx950
 from mlagen.inspect.model import Inspection
 from mlagen.inspect.ptx import inspect_ptx
+from mlagen.targets.registry import NVIDIA, vendor_of
 
 
 def inspect_path(path: Path | str, kernel: str | None = None) -> Inspection:
@@ -50,7 +51,7 @@ def _of_artifact(path: Path, artifact: Artifact, kernel: str | None) -> Inspecti
     manifest = artifact.manifest
     if kernel not in (None, manifest.symbol):
         raise ConfigError(f"{path} has no kernel {kernel}", hint=f"it has: {manifest.symbol}")
-    if manifest.target.startswith("sm_"):
+    if vendor_of(manifest.target) is NVIDIA:
         return inspect_ptx(path, artifact)
     code = load_code_object(artifact.code)
     return inspect_gfx950(path, code, code.kernel(manifest.symbol), artifact)

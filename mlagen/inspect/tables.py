@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mlagen.artifact.maps import MemoryMap, TmemMap
 from mlagen.inspect.model import PIPES, CodeCluster, Inspection, LdsUse, MemoryArea, RegisterBlock
+from mlagen.targets.registry import AMD, vendor_of
 
 MARKS = {"write": "W", "read": "R", "both": "X", "through": "-"}
 SHORT = {
@@ -107,7 +108,7 @@ def loop_table(report: Inspection) -> CodeTable:
         )
         for loop in report.loops
     ]
-    if report.target != "gfx950":
+    if vendor_of(report.target) is not AMD:
         return CodeTable("loops", ("loop", "from", "to", "roles"), tuple(row[:4] for row in rows))
     return CodeTable("loops", ("loop", "from", "to", "roles", "barriers a pass"), tuple(rows))
 
@@ -217,7 +218,7 @@ def alive_in(block: RegisterBlock, clusters: Sequence[CodeCluster]) -> bool:
 
 def memory_table(report: Inspection) -> CodeTable:
     used = covered(report.memory)
-    what = "LDS" if report.target == "gfx950" else "SMEM"
+    what = vendor_of(report.target).memory
     title = f"{what}, {used} bytes in these areas of {report.memory_bytes} taken"
     return area_table(title, ((area, area.note) for area in report.memory))
 
@@ -326,4 +327,4 @@ def mix_table(report: Inspection) -> CodeTable:
 
 def place(report: Inspection, at: int) -> str:
     """Where an instruction stands: its offset, or its line of the `.ptx`."""
-    return f"{at:#x}" if report.target == "gfx950" else f"line {at}"
+    return f"{at:#x}" if vendor_of(report.target) is AMD else f"line {at}"

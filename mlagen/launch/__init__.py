@@ -12,6 +12,7 @@ from mlagen.launch.device_tensor import is_on_gpu
 from mlagen.launch.emulated import EmulatedLauncher, Mode
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch
 from mlagen.launch.launcher import Launcher, LaunchFailed, LaunchRefused, LaunchReport
+from mlagen.targets.registry import TARGETS, vendor_of
 
 if TYPE_CHECKING:
     from mlagen.launch.cuda import CudaLauncher
@@ -33,17 +34,16 @@ __all__ = [
 ]
 
 
-# The launcher of each target's GPUs, and where it is.
-_OF = {"sm_90a": "CudaLauncher", "sm_100a": "CudaLauncher", "gfx950": "HipLauncher"}
+# Where the launcher of a vendor's GPUs is.
 _PLACES = {"CudaLauncher": "mlagen.launch.cuda", "HipLauncher": "mlagen.launch.hip"}
 
 
 def gpu_launcher(target: str) -> GpuLauncher:
     """The launcher for a target's GPUs. LaunchRefused: there is none."""
-    if target not in _OF:
-        hint = f"targets: {', '.join(_OF)}"
+    if target not in TARGETS:
+        hint = f"targets: {', '.join(TARGETS)}"
         raise LaunchRefused(f"no launcher runs {target} on a GPU", hint=hint)
-    made: GpuLauncher = __getattr__(_OF[target])()
+    made: GpuLauncher = __getattr__(vendor_of(target).launcher)()
     return made
 
 

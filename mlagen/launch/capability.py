@@ -8,20 +8,22 @@ the compute capability that its name says, on none of the same family either (PT
 from __future__ import annotations
 
 from mlagen.errors import UnsupportedError
-from mlagen.targets.registry import FOLDERS, limits_of
+from mlagen.targets.registry import AMD, NVIDIA, TARGETS, limits_of
 
-TARGETS = tuple(name for name in FOLDERS if name.startswith("sm_"))
-AMD_TARGETS = tuple(name for name in FOLDERS if name.startswith("gfx"))
+NVIDIA_TARGETS = tuple(name for name, row in TARGETS.items() if row.vendor is NVIDIA)
+AMD_TARGETS = tuple(name for name, row in TARGETS.items() if row.vendor is AMD)
 Capability = tuple[int, int]
 
 
 def target_of(capability: Capability, gpu: str) -> str:
     """The target whose code a GPU of that compute capability runs. UnsupportedError: there is none;
     `gpu` names it there."""
-    for name in TARGETS:
+    for name in NVIDIA_TARGETS:
         if limits_of(name).compute_capability == capability:
             return name
-    near = [name for name in TARGETS if limits_of(name).compute_capability[0] == capability[0]]
+    near = [
+        name for name in NVIDIA_TARGETS if limits_of(name).compute_capability[0] == capability[0]
+    ]
     raise UnsupportedError(
         f"{gpu} has compute capability {written(capability)}, for which there is no target"
         + "".join(f"; code for {name} does not run there" for name in near),
@@ -52,7 +54,7 @@ def one_alone(target: str) -> str:
 
 def told() -> str:
     """All targets with the compute capability of each."""
-    capabilities = {name: written(limits_of(name).compute_capability) for name in TARGETS}
+    capabilities = {name: written(limits_of(name).compute_capability) for name in NVIDIA_TARGETS}
     return ", ".join(f"{name} (compute capability {text})" for name, text in capabilities.items())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_STEP
 from mlagen.errors import ConfigError, MissingError
-from mlagen.launch.capability import TARGETS, one_alone, written
+from mlagen.launch.capability import NVIDIA_TARGETS, one_alone, written
 from mlagen.launch.cuda_driver import CudaDevice, CudaDriver, CudaFunction
 from mlagen.launch.gpu import CheckedCall, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
@@ -86,7 +86,7 @@ class CudaLauncher(GpuLauncher[CudaDevice]):
     `stream` may also be an object of cuda.core.
     """
 
-    kind, title, platform, targets = "cuda", "the CUDA launcher", "CUDA", TARGETS
+    kind, title, platform, targets = "cuda", "the CUDA launcher", "CUDA", NVIDIA_TARGETS
     kernarg_align = TENSOR_MAP_ALIGN  # a tensor map is read at a multiple of 64
 
     def __init__(self, device: int | None = None, stream: Any = None) -> None:

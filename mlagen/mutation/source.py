@@ -11,8 +11,7 @@ from mlagen.mutation import gfx950, ptx
 from mlagen.mutation.gfx950.subject import Gfx950Subject
 from mlagen.mutation.ptx.subject import artifact_subject
 from mlagen.mutation.subject import Subject, SubjectSource
-
-EXECUTED = ("gfx950", "sm_90a", "sm_100a")  # the targets whose kernels an emulator executes
+from mlagen.targets.registry import AMD, EMULATED, TARGETS, vendor_of
 
 
 @dataclass(frozen=True)
@@ -26,18 +25,18 @@ class ArtifactSource(SubjectSource):
 
     @property
     def order(self) -> tuple[str, ...]:
-        return gfx950.ORDER if self.artifact.manifest.target == "gfx950" else ptx.ORDER
+        return gfx950.ORDER if vendor_of(self.artifact.manifest.target) is AMD else ptx.ORDER
 
     def subject(self) -> Subject:
         if self.problem_file is not None:
             load(self.problem_file, self.artifact.manifest.target)  # registers its kind of problem
         target = self.artifact.manifest.target
-        if target not in EXECUTED:
+        if target not in EMULATED:
             raise ConfigError(
                 f"there is no emulator of {target}, so nothing judges a mutant of this kernel",
-                hint=f"mutants are judged for {', '.join(EXECUTED)}",
+                hint=f"mutants are judged for {', '.join(EMULATED)}",
             )
-        if target == "gfx950":
+        if vendor_of(target) is AMD:
             if self.judges not in ((), ("emulator",)):
                 raise ConfigError(
                     f"judges {', '.join(self.judges)}: of gfx950 mutants the emulator judges",
@@ -45,10 +44,10 @@ class ArtifactSource(SubjectSource):
                 )
             return Gfx950Subject(self.artifact)
         judges = self.judges
-        if target == "sm_100a":  # the audit follows no path of a kernel with tcgen05
+        if not TARGETS[target].followed:
             if "audit" in judges:
                 raise ConfigError(
-                    "judge audit: it follows no path of a kernel for sm_100a",
+                    f"judge audit: it follows no path of a kernel for {target}",
                     hint="--judge emulator, which is what judges without it",
                 )
             judges = ("emulator",)

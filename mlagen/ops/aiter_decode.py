@@ -16,8 +16,8 @@ from mlagen.families.mla_decode.aiter_work import check_reduction_maps
 from mlagen.families.mla_decode.problem import D_QK, MlaDecodeConfig
 from mlagen.launch import Launcher, gpu_launcher
 from mlagen.launch.device_tensor import is_torch, on_the_host
+from mlagen.ops.kernel_names import AITER_TARGET
 
-TARGET = "gfx950"
 KNOBS = {"persistent": 1, "arguments": "aiter"}
 TYPES = {"bfloat16": "bf16", "float8_e4m3fn": "fp8_e4m3"}
 OUTPUTS = {"bfloat16": "bf16", "float32": "fp32"}
@@ -39,7 +39,7 @@ def _reduce(heads: int, depth: int, output: str, lse: bool) -> tuple[Any, Launch
 
     fields = {"num_heads": heads, "depth": depth, "output_dtype": output, "lse": lse}
     artifact = build_artifact(REDUCE_KERNEL, fields, {})
-    return callable_of(artifact), gpu_launcher(TARGET)
+    return callable_of(artifact), gpu_launcher(AITER_TARGET)
 
 
 def _check_gpu(operator: str, tensor: Any) -> None:
@@ -47,7 +47,7 @@ def _check_gpu(operator: str, tensor: Any) -> None:
     if is_torch(tensor):
         from mlagen.ops.gpu_kernel import kernel_for
 
-        kernel_for(tensor, operator, {operator: {TARGET: operator}})
+        kernel_for(tensor, operator, {operator: {AITER_TARGET: operator}})
 
 
 def _type_of(name: str, tensor: Any, known: dict[str, str]) -> str:

@@ -11,8 +11,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.errors import UnsupportedError
 from mlagen.launch.capability import amd_target, target_of
-
-Kernels = Mapping[str, str]  # names of one operator's kernels by target
+from mlagen.ops.kernel_names import Kernels
 
 
 @cache

@@ -15,19 +15,13 @@ from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
 from mlagen.ops.gpu_kernel import kernel_for
+from mlagen.ops.kernel_names import DENSE
 from mlagen.ops.torch_registration import registered
 
 # By the address of their items, which is theirs as long as they live.
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
 ROPE_AWARE_COLUMNS = 640
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
-KERNELS = {
-    "mla_decode": {
-        "sm_90a": "mla_decode_sm90",
-        "sm_100a": "mla_decode_sm100",
-        "gfx950": "mla_decode_gfx950",
-    }
-}
 
 
 @cache
@@ -89,7 +83,7 @@ def decode_kernel(
             "cache [num_blocks, page_size, KV heads, 576]",
         )
     return _known(
-        kernel_for(q, "mla_decode", KERNELS), shape[-2], shape[-1], tuple(pool[1:]),
+        kernel_for(q, "mla_decode", DENSE), shape[-2], shape[-1], tuple(pool[1:]),
         (q.dtype, kv_cache.dtype), mask, q_len, compute,
     )  # fmt: skip
 

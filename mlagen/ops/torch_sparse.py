@@ -15,19 +15,10 @@ from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePr
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rows import format_of
 from mlagen.ops.gpu_kernel import kernel_for
+from mlagen.ops.kernel_names import SPARSE
 from mlagen.ops.torch_registration import registered
 
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
-KERNELS = {
-    "mla_sparse_prefill": {
-        "sm_90a": "mla_sparse_prefill_sm90", "sm_100a": "mla_sparse_prefill_sm100",
-        "gfx950": "mla_sparse_prefill_gfx950",
-    },
-    "mla_sparse_decode": {
-        "sm_90a": "mla_sparse_decode_sm90", "sm_100a": "mla_sparse_decode_sm100",
-        "gfx950": "mla_sparse_decode_gfx950",
-    },
-}  # fmt: skip
 
 
 @cache
@@ -107,7 +98,7 @@ def prefill_kernel(
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (rows, heads, d_qk)")
     _, heads, d_qk = q.shape
     return _prefill_of(
-        kernel_for(q, "mla_sparse_prefill", KERNELS), heads, d_qk, q.dtype, kv_cache.dtype,
+        kernel_for(q, "mla_sparse_prefill", SPARSE), heads, d_qk, q.dtype, kv_cache.dtype,
         kv_cache.shape[-1], _side(kv_scales), compute,
     )  # fmt: skip
 
@@ -129,7 +120,7 @@ def decode_kernel(
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, q_len, heads, d_qk)")
     has = len(indices.shape) == 2, extra, causal
     return _decode_of(
-        kernel_for(q, "mla_sparse_decode", KERNELS), tuple(q.shape[1:]), q.dtype, kv_cache.dtype,
+        kernel_for(q, "mla_sparse_decode", SPARSE), tuple(q.shape[1:]), q.dtype, kv_cache.dtype,
         kv_cache.shape[-1], _side(kv_scales), has, compute,
     )  # fmt: skip
 

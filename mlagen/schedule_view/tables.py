@@ -9,6 +9,7 @@ from itertools import groupby
 from mlagen.artifact.maps import MemoryMap, RegisterMap
 from mlagen.inspect.tables import CodeTable, area_table, tmem_table, without_empty_columns
 from mlagen.schedule_view.model import UNITS, Appearance, ScheduleRow, ScheduleView
+from mlagen.targets.registry import AMD, vendor_of
 
 _ONE_COUNTER = re.compile(r"^(vmcnt|lgkmcnt)\((\d+)\)$")
 
@@ -44,7 +45,7 @@ def tables(view: ScheduleView, *, everything: bool = False) -> list[CodeTable]:
 
 
 def role_table(view: ScheduleView) -> CodeTable:
-    unit = "waves" if view.target.startswith("gfx") else "warps"
+    unit = vendor_of(view.target).group
     rows = [
         (
             role.name,
@@ -79,7 +80,7 @@ def cluster_table(view: ScheduleView) -> CodeTable:
         )
         before = cluster
     first = "cluster" if any(row.cluster for row in view.rows) else "role"
-    memory = "lds" if view.target.startswith("gfx") else "smem"
+    memory = vendor_of(view.target).memory.lower()
     matrix = "mfma" if memory == "lds" else "mma" if view.map.tmem else "wgmma"
     units = (matrix, "valu", "trans", memory, "dma", "other")
     columns = (first, "by", "operation", *units, "waits", "prologue, i =", "drain, i =")
@@ -132,7 +133,7 @@ def _compared(waits: Sequence[str], steady: Sequence[str]) -> str:
 
 def memory_table(view: ScheduleView) -> CodeTable:
     areas = sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
-    what = "LDS" if view.target.startswith("gfx") else "SMEM"
+    what = vendor_of(view.target).memory
     return area_table(f"{what} layout", ((area, ", ".join(_noted(area))) for area in areas))
 
 
@@ -184,7 +185,7 @@ def register_table(view: ScheduleView, *, everything: bool) -> CodeTable:
         )
     columns = ("block", "registers", "slots", "where", "shares", "use")
     title = "registers of a thread, by name; ptxas drops what a role does not use"
-    if view.target.startswith("gfx"):
+    if vendor_of(view.target) is AMD:
         title = "registers of a lane"
     return CodeTable(title, columns, tuple(rows))
 

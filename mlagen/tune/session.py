@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mlagen.errors import ConfigError
+from mlagen.targets.registry import vendor_of
 from mlagen.tune.judge import Described, describe, finish, judge, prepare, warm_up
 from mlagen.tune.sandbox import Sandbox
 from mlagen.tune.search import check_sampler, make_search
@@ -22,9 +23,6 @@ from mlagen.tune.values import Cost, Question
 from mlagen.tune.workers import LocalWorkers, Workers
 
 _DESCRIBE = 300.0  # seconds: the first run on a machine compiles the emulator
-# The variable that shows a process one GPU of several.
-_GPUS = {"sm_90a": "CUDA_VISIBLE_DEVICES", "sm_100a": "CUDA_VISIBLE_DEVICES",
-         "gfx950": "HIP_VISIBLE_DEVICES"}  # fmt: skip
 MakeWorkers = Callable[["TuneRequest", Described], Workers]
 
 
@@ -170,7 +168,7 @@ def usual_workers(request: TuneRequest, described: Described) -> Workers:
     if request.scheduler is not None:
         return connect(request.scheduler, stages, limit, **options)
     assert request.local_workers is not None
-    gpus = "" if _predicts(question) else _GPUS.get(question.target, "")
+    gpus = "" if _predicts(question) else vendor_of(question.target).devices
     return local_cluster(request.local_workers, stages, limit, gpus=gpus, **options)
 
 

@@ -36,7 +36,8 @@ def sm_95x(monkeypatch: pytest.MonkeyPatch) -> None:
     target.TARGET = Pipelined(LIMITS, ("sm_95x", "sm_90a"))  # type: ignore[attr-defined]
     for module in (ModuleType("sm_95x"), limits, target):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(registry.FOLDERS, "sm_95x", "sm_95x")
+    row = registry.TargetRow("sm_95x", registry.NVIDIA)
+    monkeypatch.setitem(registry.TARGETS, "sm_95x", row)
     generator = "mlagen.targets.nvidia.codegen.build"
     monkeypatch.setattr(f"{generator}.find_ptxas", lambda target: Tools((), "none", ()))
     monkeypatch.setattr(f"{generator}.assemble_ptx", lambda text, **named: UNASSEMBLED)

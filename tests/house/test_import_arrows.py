@@ -51,7 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "targets.sm_100a.dsl": {"dsl", "targets", "targets.nvidia.dsl"},
     "targets.nvidia.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
-    "family": {"artifact", "launch", "launch_findings", "problem"},
+    "family": {"artifact", "launch", "launch_findings", "problem", "targets"},
     "attention": {
         "artifact",
         "dsl",
@@ -87,7 +87,7 @@ ARROWS: dict[str, set[str]] = {
         "targets.sm_100a.dsl",
     },
     "templates": set(),
-    "artifact": set(),
+    "artifact": {"targets"},
     "codegen": {"problem", "dsl", "targets", "artifact"},
     "binary": {"targets"},
     "ptx": {"targets"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlagen.targets.registry import FOLDERS, limits_of
+from mlagen.targets.registry import TARGETS, limits_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {path: path.read_text() for path in sorted((ROOT / "mlagen").rglob("*.py"))}
@@ -21,7 +21,7 @@ def readers(target: str, field: str) -> list[Path]:
     in common stands in one table, and may be read from that of each."""
     of = next((c for c in type(limits_of(target)).__mro__[::-1] if field in vars(c)), object)
     names = [
-        name.upper() for name in FOLDERS if of is not object and isinstance(limits_of(name), of)
+        name.upper() for name in TARGETS if of is not object and isinstance(limits_of(name), of)
     ]
     table = "|".join(["self", "cls", r"limits(?:_of\([^()]*\))?", "target", of.__name__, *names])
     read = re.compile(rf"\b(?:{table})\.{field}\b")
@@ -29,7 +29,7 @@ def readers(target: str, field: str) -> list[Path]:
     return [path for path, text in SOURCES.items() if told.search(text) and read.search(text)]
 
 
-@pytest.mark.parametrize("target", sorted(FOLDERS))
+@pytest.mark.parametrize("target", sorted(TARGETS))
 def test_every_field_is_read(target: str) -> None:
     fields = [field.name for field in dataclasses.fields(limits_of(target))]
     assert fields and [name for name in fields if not readers(target, name)] == []
@@ -39,7 +39,7 @@ def test_a_field_that_nothing_reads_would_be_seen() -> None:
     assert readers("gfx950", "lds_bytes") and not readers("gfx950", "lds_colour")
 
 
-@pytest.mark.parametrize("target", sorted(FOLDERS))
+@pytest.mark.parametrize("target", sorted(TARGETS))
 def test_limits_load_nothing_else(target: str) -> None:
     code = f"import mlagen.targets.{target}.limits, sys; print(*sys.modules)"
     loaded = subprocess.run(

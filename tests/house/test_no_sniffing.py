@@ -19,7 +19,7 @@ KNOBS = ("knobs", "manifest")  # a reader of these guesses, however it goes on
 LISTED = {
     ("ops/gpu_kernel.py", "target in each"): "which operators serve a GPU",
     ("ops/gpu_kernel.py", "target not in kernels"): "whether one serves it",
-    ("family/base.py", 'target == "gfx950"'): "a hint names launchers of a target",
+    ("family/base.py", "target in MODELLED"): "whether the cycle model knows the target",
     ("tune/judge.py", "schedule.target in MODELLED"): "whether the cycle model knows the target",
     ("tune/judge.py", "target not in MODELLED"): "the same",
     ("tune/judge.py", "info.target in MODELLED"): "the same",

@@ -29,7 +29,7 @@ from mlagen.untrusted import Spent, within
 DEFAULT_THREADS = 128
 _CLUSTERS = (1, 2)  # blocks, where nobody tells them
 MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not portable
-_MODELLED = ("sm_90", "sm_90a")
+_MODELLED = (SM_90A.name, SM_90A.name.removesuffix("a"))
 # Of an entry whose paths are not followed: what is looked at, and what is not.
 _BY_TEXT = ("the form of instructions", "the size of shared memory", "numbers of setmaxnreg")
 _TEXT_ONLY = "only its text was read, as it has tcgen05, whose commits are not modelled"

@@ -89,9 +89,9 @@ def _same(case: DecodeCase, first: DecodeCase) -> Any:
     return first.lengths
 
 
-def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:
+def _seconds(problem: Mapping[str, Any], *targets: str) -> tuple[Second, ...]:
     """The kernel that merges split work."""
-    return ((MERGE_KERNELS[target], {"num_heads": problem["num_heads"]}),)
+    return tuple((MERGE_KERNELS[one], {"num_heads": problem["num_heads"]}) for one in targets)
 
 
 class DecodeWorkloads:

@@ -147,5 +147,5 @@ class SparseDecodeWorkloads:
         return SparseWorkload(work, self._build, _seconds(problem, *targets), beside)
 
 
-def _seconds(problem: Mapping[str, Any], target: str = "sm_90a") -> tuple[Second, ...]:
-    return ((MERGE_KERNELS[target], {"num_heads": problem["num_heads"]}),)
+def _seconds(problem: Mapping[str, Any], *targets: str) -> tuple[Second, ...]:
+    return tuple((MERGE_KERNELS[one], {"num_heads": problem["num_heads"]}) for one in targets)

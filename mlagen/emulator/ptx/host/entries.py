@@ -50,7 +50,7 @@ def machine_of(target: str) -> PtxMachine:
     instructions and no kind::i8.
     """
     match = re.match(r"sm_(\d+)([af]?)\b", target)
-    if match and (match[1] == "100" or match[0] == "sm_90a"):
+    if match and (match[1] == "100" or match[0] == SM_90A.name):
         return BLACKWELL if match[1] == "100" else HOPPER
     if match is None or int(match[1]) > 90 or match[2]:
         raise UnsupportedError(
