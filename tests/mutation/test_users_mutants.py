@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mlagen.attention.prefill.facts import PrefillFacts
 from mlagen.attention.prefill.mutants import PrefillMutants
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
@@ -119,18 +120,18 @@ def test_what_nothing_here_executes_is_refused(gemm: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "facts", "message"),
+    ("fields", "items", "message"),
     [
-        ({"ragged": True}, {"items": "several"}, "a persistent grid, whose workgroups walk"),
-        ({"kv_form": "latent"}, {}, "keys in"),
+        ({"ragged": True}, "several", "a persistent grid, whose workgroups walk"),
+        ({"kv_form": "latent"}, "one", "keys in"),
     ],
 )
 def test_prefill_that_has_no_inputs_for_mutants_is_refused(
-    fields: dict, facts: dict, message: str
+    fields: dict, items: Any, message: str
 ) -> None:
     config = MlaConfigV2(num_heads=1, num_kv_heads=1, **fields)
     problem, knobs = config.parts()
-    fields = problem.to_fields()
+    fields, facts = problem.to_fields(), asdict(PrefillFacts.of(config, items))
     manifest = SimpleNamespace(kernel="k", problem=fields, knobs=knobs, facts=facts)
     artifact: Any = SimpleNamespace(manifest=manifest)
     with pytest.raises(UnsupportedError, match=message):
