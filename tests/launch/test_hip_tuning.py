@@ -125,6 +125,8 @@ def _without_the_tail_of_k(gemm: Any) -> bytes:
 def test_what_is_asked_of_a_problem(artifact: Any) -> None:
     assert "seq_len" in measured.workloads_of(artifact).sizes
     assert measured.workloads_of(artifact).beside(artifact) == ()
-    persistent = SimpleNamespace(manifest=SimpleNamespace(kernel="k", facts={"items": "several"}))
+    persistent = SimpleNamespace(
+        manifest=SimpleNamespace(kernel="k", facts=artifact.manifest.facts | {"items": "several"})
+    )
     with pytest.raises(UnsupportedError, match="k with a persistent grid"):
         measured.workloads_of(artifact).beside(persistent)  # type: ignore[arg-type]
