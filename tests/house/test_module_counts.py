@@ -18,6 +18,7 @@ _TARGET = "what tools, or the other rooms of a generator, ask each target's fold
 FAMILIES = {
     "exact": "the oracle in fp64",
     "expected": "what a call should give",
+    "facts": "what hosts and planners know of a kernel; its manifest carries it",
     "form": "what the host passes to a target's kernel, and which problems there is one for",
     "inputs": "checked tensors of a call",
     "kernel": "the callable, and what a target's operations are recorded on",
