@@ -153,8 +153,11 @@ EDITS = [
         row("qk(i + 3, d.left, first=False)"),
         row("qk(i + 3, d.left, first=False)") + row("queries.hold(i + 3)"))],
      r"data-flow.*qk\(i\+3\) of role right .* takes %qr0 .* must be that of hold_queries"),
-    (DECODE, "", [("        d.output.store_sum(left)\n        d.output.finish(left)\n",
-                   "        d.output.finish(left)\n        d.output.store_sum(left)\n")],
+    (DECODE, "", [("            d.output.finish(role)\n", ""),
+                  ("            d.output.store_sum(role)\n",
+                   "            if role is left:\n                d.output.finish(role)\n"
+                   "            d.output.store_sum(role)\n"
+                   "            if role is right:\n                d.output.finish(role)\n")],
      r"data-flow.*finish of role left takes %l0 .* must be that of store_sum .*First at N = 0"),
     # Items of a persistent block.
     (DECODE, "persistent", [("            d.begin(role)\n", "")],
