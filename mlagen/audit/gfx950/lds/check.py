@@ -38,7 +38,7 @@ _SAME = "waves that write the same LDS by one instruction may write different va
 _LOOSE = "branches by values that code computes in ways that are not followed may go either way"
 _LOOKS = 8
 """Executions of one racing pair of which each is asked which wait is too weak."""
-_QUIET, _PATIENT = 3, 12
+_QUIET, _PATIENT = 6, 12
 """Runs without a new edge after which no more is expected: where every block that matters was
 reached, and where some was not."""
 
