@@ -12,6 +12,8 @@ from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register, shipped
 from mlagen.family.workload import Workload, Workloads
 
+Kind = ProblemKind  # its name of version 0.1
+
 __all__ = [
     "Benchmark",
     "Builder",
@@ -20,6 +22,7 @@ __all__ = [
     "Covering",
     "Family",
     "Group",
+    "Kind",
     "MutantCall",
     "MutantInputs",
     "ProblemKind",

@@ -96,6 +96,6 @@ def test_a_role_that_does_not_release_is_refused(made):
 
 def test_a_piece_has_room_for_two_tiles_of_columns(monkeypatch):
     wide = lambda _, *given, **more: SeesawKnobs(3, *given, **more)  # noqa: E731
-    monkeypatch.setattr("mlagen.schedules.mla_sparse_decode_sm90.SeesawKnobs", wide)
+    monkeypatch.setattr("mlagen.schedules.mla_sparse_sm90.SeesawKnobs", wide)
     with pytest.raises(ScheduleError, match="boxes=3 over rows of e4m3"):
         schedule_of(load("mla_sparse_decode_sm90", None), PROBLEM, {})

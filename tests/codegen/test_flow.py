@@ -45,7 +45,7 @@ RESCALE = "            attention.rescale(i)\n"
 MHA_EDITS = {
     "a read done twice": (
         [(READ_K, READ_K + "            read(K, i + 2)\n")],
-        "error[done-twice] mha_prefill_v2.py:102 read(K, i+2) is there already, at :101 as "
+        "error[done-twice] mha_prefill_v2.py:91 read(K, i+2) is there already, at :90 as "
         "read(K, i+1): it is done once a tile",
     ),
     "a copy done twice": ([(COPY_K, COPY_K + COPY_K)], "error[done-twice]"),
@@ -55,14 +55,14 @@ MHA_EDITS = {
     ),
     "no rescale": (
         [(RESCALE, "")],
-        "error[not-done] mha_prefill_v2.py:90 'rescale' is missing in the tile loop: the kernel "
+        "error[not-done] mha_prefill_v2.py:79 'rescale' is missing in the tile loop: the kernel "
         "does copy K, read K, ",
     ),
     "no mask": ([("            attention.mask(i)\n", "")], "error[not-done]"),
     "no store": ([("        attention.store()\n", "")], "error[not-done]"),
     "nothing for rows without a tile": (
         [("        attention.no_tiles()\n", "")],
-        "error[not-done] mha_prefill_v2.py:105 'no_tiles' is missing in the epilogue: ",
+        "error[not-done] mha_prefill_v2.py:94 'no_tiles' is missing in the epilogue: ",
     ),
     "a rescale of a later tile": (
         [(RESCALE, "            attention.rescale(i + 2)\n")],
@@ -70,8 +70,8 @@ MHA_EDITS = {
     ),
     "a mask of the tile before": (
         [("attention.mask(i)", "attention.mask(i - 1)")],
-        "error[data-flow] mha_prefill_v2.py:97 cluster C, partial_softmax(i) of tile 0 uses "
-        "v[S0] of qk(i) (:90) for tile 0; it must be that of mask(i-1) (:94) for tile 0. "
+        "error[data-flow] mha_prefill_v2.py:86 cluster C, partial_softmax(i) of tile 0 uses "
+        "v[S0] of qk(i) (:79) for tile 0; it must be that of mask(i-1) (:83) for tile 0. "
         "First at N = 1.",
     ),
     "a rescale ahead of the softmax": (
@@ -97,7 +97,7 @@ MHA_EDITS = {
     ),
     "other waves": (
         [("lower=range(4), upper=range(4, 8)", "lower=range(2), upper=range(2, 4)")],
-        "error[roles] mha_prefill_v2.py:38 the roles have 4 waves, the kernel is launched with 8",
+        "error[roles] mha_prefill_v2.py:34 the roles have 4 waves, the kernel is launched with 8",
     ),
 }  # fmt: skip
 

@@ -111,7 +111,7 @@ def test_a_wait_placed_by_hand_drains_too(tmp_path):
     shipped = Path(load("mha_prefill_v2").path).read_text()
     text = shipped.replace('with cluster("B"):', 'with cluster("B", wait=Wait(vm=8)):')
     text = text.replace("targets.gfx950.dsl import ", "targets.gfx950.dsl import Wait, ", 1)
-    assert text.count("wait=Wait(vm=8)") == 2  # one of them in its own description
+    assert text.count("wait=Wait(vm=8)") == 1
     (tmp_path / "mine.py").write_text(text)
     config = MhaConfigV2(2, 1)
     assert "vmcnt(8)" in build(str(tmp_path / "mine.py"), config).text

@@ -22,10 +22,7 @@ from mlagen.targets.nvidia.codegen.thin import plan
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "templates" / "sm_100a"
 NAME = "mla_sparse_prefill_sm100"
-FILES = [
-    ROOT / f"schedules/{name}.py"
-    for name in ("tables/tensor_memory", "mla_sparse_decode_sm100", NAME)
-]
+FILES = [ROOT / f"schedules/{name}.py" for name in ("tables/tensor_memory", "mla_sparse_sm100")]
 SOFTMAX, FEEDER, MATH = range(3)
 
 
@@ -51,7 +48,7 @@ def changed(folder: Path, old: str, new: str) -> str:
             text = text.replace(f"from mlagen.{module} ", f"from {path.stem} ")
         assert "from mlagen.schedules" not in text
         (folder / f"{stem}.py").write_text(text.replace(old, new))
-    return f"{folder / NAME}.py:{NAME}"
+    return f"{folder}/mla_sparse_sm100.py:{NAME}"
 
 
 def violations(made: Any, loops: Any, at: int, keep: Callable[[Any], bool]) -> Any:
@@ -113,7 +110,7 @@ def test_slots_of_tensor_memory_that_are_released(loops: Any) -> None:
 
 CONVERTED = [
     ('"warpgroups": threads // 128', '"warpgroups": 1', "of 4 warps"),
-    ("return Budget(160, 112) if k.", "return Budget(168, 112) if k.",
+    ("else Budget(160, 112)", "else Budget(168, 112)",
      "a block of 416 threads has 53248"),
     ("                mla.storage.fetch(part, i + 1)\n"
      "                mla.storage.look_up(part, i + 2)\n",

@@ -111,7 +111,7 @@ JUDGED = """
 
 import numpy as np
 from mlagen.problem.expected import Expected
-from mlagen.family import Family, Kind, Trial, register
+from mlagen.family import Family, ProblemKind, Trial, register
 
 
 class Sums(Trial):
@@ -137,7 +137,7 @@ class Sums(Trial):
         return f"row {worst.row}"
 
 
-class SumKind(Kind):
+class SumKind(ProblemKind):
     sizes = ("m", "k")
 
     def inputs(self, problem, *, data, seed, m=300, k=80):

@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 from mla_decode_simulation import attention
 
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 F32 = np.float32
 
@@ -25,7 +27,7 @@ FAULTS = (
 def simulate(inputs, *, arithmetic="hopper", fault=None):
     """Outputs by name as a kernel stores them: prefill's o, max_logits, lse; decode's o, lse."""
     config = inputs.config
-    decode = hasattr(config, "q_len")
+    decode = isinstance(config, MlaSparseDecodeConfig)
     shape = (*inputs.q.shape[:-1],)
     o = np.empty((*shape, 512), BF16)
     lse, top = np.empty(shape, F32), np.empty(shape, F32)

@@ -113,14 +113,17 @@ def by_copy(findings: Iterable[Finding], code: Sequence[MachineInstruction]) -> 
 
 
 def _of_copies(group: list[Finding]) -> Finding:
-    first, others = group[0], group[1:]
+    def place(finding: Finding) -> int:
+        return finding.changes[0] if finding.changes else finding.pc
+
+    first, *others = sorted(group, key=place)
     if not others:
         return first
     copies = "copy" if len(others) == 1 else "copies"
-    at = sorted(finding.changes[0] if finding.changes else finding.pc for finding in others)
+    at = [place(finding) for finding in others]
     shown = ", ".join(f"{pc:#x}" for pc in at[:_SHOWN]) + ", …" * (len(at) > _SHOWN)
     message = f"{first.message}; so in {len(others)} more {copies} of this code ({shown})"
-    changes = tuple(pc for finding in group for pc in finding.changes)
+    changes = tuple(pc for finding in (first, *others) for pc in finding.changes)
     return replace(first, message=message, places=_places(group), changes=changes)
 
 

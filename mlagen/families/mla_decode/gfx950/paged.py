@@ -184,8 +184,9 @@ class Paged:
     @property
     def cut_tiles(self) -> int:
         """Last tiles of an item that may have keys behind a row's last one, of which there are
-        fewer than new tokens."""
-        return 1 if not self.k.causal or self.k.q_len <= 2 else 2
+        fewer than new tokens. An item of one of several KV heads has rows of one token."""
+        k = self.k
+        return 2 if k.causal and k.q_len > 2 and k.num_kv_heads == 1 else 1
 
     @property
     def hides_starts(self) -> bool:
