@@ -166,7 +166,7 @@ CONVERTED = {
         r"(%feeder_0_phase;\s+)@!%ready bra WAIT;", r"\1", FINDING
     ),
     "a stale scale": (
-        r"mov\.f32 %weight0, 0f00000000;", "setp.lt.and.u32 %there, %ahead_0, 2, %there;", WRONG
+        r"mov\.f32 %weight_0, 0f00000000;", "setp.lt.and.u32 %there, %ahead_0, 2, %there;", WRONG
     ),
     "the scale of one row for all": (
         r"selp\.b32 (%row), %listed_key_0, 0, %there;", r"mov.b32 \1, 0;", WRONG
