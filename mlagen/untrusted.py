@@ -36,10 +36,19 @@ def decode_json(data: bytes | str, type: Any = Any) -> Any:
         return msgspec.json.decode(data, type=type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        # Versions of msgspec differ in which of the two they raise for bytes that are no text.
+        raise ValueError(_no_text(data) or str(error).partition("\n")[0]) from None
+
+
+def _no_text(data: bytes | str) -> str:
+    """Where bytes are no UTF-8, in words; empty where they are."""
+    try:
+        if not isinstance(data, str):
+            bytes(data).decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is no UTF-8") from None
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error).partition("\n")[0]) from None
+        return f"byte {error.start} is no UTF-8"
+    return ""
 
 
 def printable(text: str) -> str:
