@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mlagen.errors import ConfigError
 
 
-def nearest(name: object, legal: Iterable[str]) -> str:
+def nearest(name: object, legal: Iterable[str], spelled: Callable[[str], str] = repr) -> str:
     """`did you mean 'kv_block'? `, or nothing where no legal name is near."""
     near = difflib.get_close_matches(str(name), legal, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""
+    return f"did you mean {spelled(near[0])}? " if near else ""
 
 
 def require_name(what: str, name: object, legal: Iterable[str]) -> None:

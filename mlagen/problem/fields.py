@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from mlagen.errors import ConfigError
+from mlagen.legal_names import nearest
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -58,11 +58,9 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     known = {field.name: field for field in dataclasses.fields(problem)}  # type: ignore[arg-type]
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-            nearest = f"did you mean {near[0]}? " if near else ""
             raise ConfigError(
                 f"{problem.__name__} has no field {name!r}",
-                hint=f"{nearest}fields: {', '.join(known)}",
+                hint=f"{nearest(name, known, str)}fields: {', '.join(known)}",
             )
     missing = [
         name

@@ -19,7 +19,7 @@ from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, h
 from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, exactly, record
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.facts import MergeFacts
+from mlagen.families.split_merge.facts import MergeFacts, merge_arguments
 from mlagen.targets.gfx950.dsl import EntryRegisters, Space
 
 FP32 = 4
@@ -30,19 +30,7 @@ def signature(k: MlaDecodeMergeConfig) -> Signature:
     """One workgroup a merge of the plan; tensors as in `split_merge.decode_problem`, but for the
     rows of a slot: 64, or the `slot_rows` that the workgroups which left them have."""
     return Signature(
-        pack(
-            ("merges", "pointer:int32", "read"),
-            ("partial_o", "pointer:fp32", "read"),
-            ("partial_lse", "pointer:fp32", "read"),
-            *((("sink", "pointer:fp32", "read"),) if k.sink else ()),
-            ("o", f"pointer:{k.output_dtype}", "write"),
-            ("lse", "pointer:fp32", "write"),
-            ("lse_stride", "u32", "value"),
-            ("slot_rows", "u32", "value"),
-            *((("empty_lse", "u32", "value"),) if k.sink else ()),
-            ("row_count", "rows:lse", "value"),
-            ("slot_count", "rows:partial_lse@0", "value"),
-        ),
+        pack(*merge_arguments(k, 0)),
         grid=(("merges", 1),),
         block=(64 * MERGE_WARPS, 1, 1),
     )

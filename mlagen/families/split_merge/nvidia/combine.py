@@ -32,7 +32,7 @@ from mlagen.dsl import (
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.families.split_merge.facts import MergeFacts
+from mlagen.families.split_merge.facts import MergeFacts, merge_arguments
 from mlagen.targets.nvidia.dsl import PipelineSpace, WarpRole
 
 FLOAT = 4
@@ -98,19 +98,7 @@ class MlaDecodeMerge:
             self.supply[name] = s.named(name, type, 1, why)[0]
         s.symbol, s.facts = symbol, MergeFacts(running=False, slot_rows=slot_rows)
         s.signature = Signature(
-            pack(
-                ("merges", "pointer:int32", "read"),
-                ("partial_o", "pointer:fp32", "read"),
-                ("partial_lse", "pointer:fp32", "read"),
-                *((("sink", "pointer:fp32", "read"),) if k.sink else ()),
-                ("o", f"pointer:{k.output_dtype}", "write"),
-                ("lse", "pointer:fp32", "write"),
-                ("lse_stride", "u32", "value"),
-                *((("slot_rows", "u32", "value"),) if not slot_rows else ()),
-                *((("empty_lse", "u32", "value"),) if k.sink else ()),
-                ("row_count", "rows:lse", "value"),
-                ("slot_count", "rows:partial_lse@0", "value"),
-            ),
+            pack(*merge_arguments(k, slot_rows)),
             grid=(("merges", 1),),
             block=(role.warps.stop * 32, 1, 1),
             dependent=("partial_o", "partial_lse"),
